@@ -1,0 +1,1 @@
+"""Compile caches as signed, immutable generations in a store."""

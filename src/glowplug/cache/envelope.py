@@ -1,0 +1,99 @@
+"""The compatibility envelope: everything that must be equal for compiled code to be safe to load and likely to hit.
+
+Two starts share a cache if and only if their envelopes are equal. The envelope is kept as readable JSON, so that a miss can be
+explained; its digest is the object prefix. Over-keying costs one compile, under-keying costs a crash loop, so in doubt a component
+is in. The components come from the engines' adapters, which read files and metadata only. This module never looks at the machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+from glowplug.errors import BadManifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SCHEMA = "glowplug.dev/envelope/v1"
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Named components, each a small JSON tree.
+
+    Attributes:
+        components: group (``engine``, ``python``, ``packages``, ``accelerator``, ``cpu``, ``parallelism``, ``model``,
+            ``arguments``, ``environment``, ``paths``) to its content. Holds no secret.
+    """
+
+    components: Mapping[str, Json]
+
+    @cached_property
+    def document(self) -> bytes:
+        """The envelope as canonical JSON: sorted keys, no spaces, UTF-8. Equal envelopes have equal documents."""
+        return canonical_json({"schema": SCHEMA, "components": dict(self.components)})
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of the document, 64 hex digits: the object prefix."""
+        return hashlib.sha256(self.document).hexdigest()
+
+    @classmethod
+    def parse(cls, document: bytes) -> Envelope:
+        """Read a document that ``document`` wrote.
+
+        Raises:
+            BadManifest: not JSON, or of another schema.
+        """
+        try:
+            tree = json.loads(document)
+        except ValueError as error:
+            raise BadManifest(f"envelope is not JSON: {error}", hint="delete it; the next cold start writes a new one") from None
+        if not isinstance(tree, dict) or tree.get("schema") != SCHEMA or not isinstance(tree.get("components"), dict):
+            raise BadManifest(f"envelope is not of schema {SCHEMA}", hint="it was written by another version of Glowplug")
+        return cls(tree["components"])
+
+    def flat(self) -> dict[str, str]:
+        """Every leaf by its dotted path (``packages.torch``), with its value as compact JSON."""
+        return dict(_leaves("", dict(self.components)))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One component in which two envelopes differ."""
+
+    path: str
+    """Dotted, such as ``arguments.max-model-len``."""
+    ours: str | None
+    """Compact JSON; None where this side lacks it."""
+    theirs: str | None
+    """The same for the other side."""
+
+
+def compare(ours: Envelope, theirs: Envelope) -> list[Difference]:
+    """The components in which two envelopes differ, sorted by path; empty if and only if their digests are equal."""
+    left, right = ours.flat(), theirs.flat()
+    return [
+        Difference(path, left.get(path), right.get(path))
+        for path in sorted(left.keys() | right.keys())
+        if left.get(path) != right.get(path)
+    ]
+
+
+def canonical_json(tree: Json) -> bytes:
+    """Equal trees give equal bytes: sorted keys, no spaces, UTF-8, no NaN."""
+    return json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def _leaves(path: str, tree: Json) -> Iterator[tuple[str, str]]:
+    if isinstance(tree, dict) and tree:
+        for name, branch in tree.items():
+            yield from _leaves(f"{path}.{name}" if path else name, branch)
+    else:
+        yield path, canonical_json(tree).decode()

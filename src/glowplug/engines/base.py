@@ -1,0 +1,102 @@
+"""What an engine's adapter tells the supervisor, as plain data.
+
+An adapter looks at the command after ``--`` and at files; it starts nothing, sets nothing, and knows no store. The supervisor
+asks each adapter in turn (``engines.recognise``); the first that knows the command describes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from glowplug.cache.envelope import Json
+    from glowplug.cache.families import Family
+    from glowplug.timeline.phases import Phase
+    from glowplug.timeline.report import EngineInfo
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReadiness:
+    """The engine is ready when this URL answers 200."""
+
+    url: str
+    """Such as ``http://127.0.0.1:8000/health``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReadiness:
+    """The command is done, and its cache worth keeping, when it exits 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the engine's own log says about compiled code. All zero where the log says nothing."""
+
+    loaded: int = 0
+    """Artefacts loaded from the cache."""
+    compiled: int = 0
+    """Graphs compiled in this start."""
+    failed: tuple[str, ...] = ()
+    """Why restored artefacts could not be loaded, one line each, as the engine put it (shortened to 300 characters)."""
+
+
+class EngineLog(Protocol):
+    """Reads an engine's output line by line while it starts. Called from one thread at a time; never raises on any text."""
+
+    def feed(self, line: str, at_s: float) -> None:
+        """One line without its end, and when it arrived, in seconds after the wrapper's start."""
+        ...
+
+    def phases(self, spawned_s: float, ready_s: float) -> list[Phase]:
+        """The engine's phases between two moments (seconds after the wrapper's start), in order, not overlapping."""
+        ...
+
+    def evidence(self) -> Evidence:
+        """What the log has said so far about loading and compiling."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A command, understood.
+
+    Attributes:
+        engine: which engine it starts.
+        components: the envelope's groups, all but ``paths.cache`` (which the supervisor adds unless ``relocatable``).
+        relocatable: the cache hits wherever it lies, so its path is no part of the envelope.
+        families: the caches that the engine writes.
+        readiness: how to tell that it is ready.
+        ranks: how many ``rank_*`` folders a complete compile cache of this node has; 1 for one process.
+        log: makes a reader for this engine's output.
+        notices: lines for the user, such as a setting that defeats the cache. No ends of line.
+    """
+
+    engine: EngineInfo
+    components: Mapping[str, Json]
+    relocatable: bool
+    families: tuple[Family, ...]
+    readiness: HttpReadiness | ExitReadiness
+    ranks: int
+    log: Callable[[], EngineLog]
+    notices: tuple[str, ...] = ()
+
+
+class Adapter(Protocol):
+    """One engine."""
+
+    def launch(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Launch | None:
+        """Describe the command, or None if it is not this engine's. Reads files and metadata only; never imports torch.
+
+        Args:
+            argv: the command after ``--``, at least one word.
+            env: the environment the engine will get, before the cache variables are set.
+            cwd: the folder it will start in.
+
+        Raises:
+            UsageError: the command is this engine's, and the engine could not start with it either way (such as ``--config`` naming
+                a file that does not exist).
+        """
+        ...

@@ -1,0 +1,1 @@
+"""The supervisor: restore, start the engine, watch it, publish what it compiled."""

@@ -1,0 +1,1 @@
+"""Objects under a prefix: in memory, in a folder, in S3."""

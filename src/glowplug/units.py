@@ -1,0 +1,106 @@
+"""Quantities at the edge: bytes and seconds for a person to read, and to type.
+
+Inside the project one unit is used: bytes (``int``) and seconds (``float``). This leaf turns them into text, and text into them,
+and does nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+
+from glowplug.errors import UsageError
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+_SIZE_UNITS = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": KIB,
+    "MIB": MIB,
+    "GIB": GIB,
+    "TIB": 1024 * GIB,
+    # Kubernetes' quantities (metav1 resource.Quantity).
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "KI": KIB,
+    "MI": MIB,
+    "GI": GIB,
+}
+_TIME_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def format_bytes(size_bytes: int) -> str:
+    """Bytes as a person reads them, in binary units: ``0 B``, ``1.5 KiB``, ``2.0 GiB``."""
+    if abs(size_bytes) < KIB:
+        return f"{size_bytes} B"
+    size = float(size_bytes)
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= KIB
+        if abs(size) < KIB:
+            return f"{size:.1f} {unit}"
+    return f"{size / KIB:.1f} TiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds as a person reads them: ``0.02 s``, ``12.3 s``, ``3 m 05 s``, ``2 h 04 m``."""
+    if abs(seconds) < 9.95:
+        return f"{seconds:.2f} s"
+    if abs(seconds) < 119.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if abs(minutes) < 60:
+        return f"{minutes} m {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes:02d} m"
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def parse_bytes(text: str, *, name: str) -> int:
+    """Bytes from ``500MB``, ``1.5 GiB``, ``2Gi``.
+
+    A bare number other than 0 is refused, since nobody remembers which unit it was in.
+
+    Args:
+        text: what the user wrote.
+        name: the option it was written for; the error names it.
+
+    Raises:
+        UsageError: no number, or no known unit.
+    """
+    match = _NUMBER_AND_UNIT.fullmatch(text)
+    if match:
+        number, unit = match.groups()
+        factor = _SIZE_UNITS.get(unit.upper())
+        if factor is not None:
+            return int(float(number) * factor)
+        if not unit and float(number) == 0:
+            return 0
+    raise UsageError(f"{name}: {text!r} is not a size", object=name, hint="write a number with a unit, such as 500MB or 2GiB")
+
+
+def parse_seconds(text: str, *, name: str) -> float:
+    """Seconds from ``30s``, ``500ms``, ``1m30s``, ``2h``, ``7d``, or a bare number of seconds.
+
+    Args:
+        text: what the user wrote.
+        name: the option it was written for; the error names it.
+
+    Raises:
+        UsageError: not a duration, or a negative one.
+    """
+    stripped = text.strip().replace(" ", "")
+    if re.fullmatch(r"\d+(\.\d+)?", stripped):
+        return float(stripped)
+    parts = _DURATION_PART.findall(stripped)
+    if parts and "".join(number + unit for number, unit in parts) == stripped:
+        return sum(float(number) * _TIME_UNITS[unit] for number, unit in parts)
+    raise UsageError(f"{name}: {text!r} is not a duration", object=name, hint="write 30s, 500ms, 1m30s, 2h or 7d")
