@@ -6,12 +6,14 @@ when it exits), and once more when a capture has ended. It never holds the engin
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
+
+from glowplug.errors import IncompatibleError
+from glowplug.timeline.phases import Phase
 
 if TYPE_CHECKING:
     from glowplug.cache.envelope import Json
-    from glowplug.timeline.phases import Phase
 
 SCHEMA = "glowplug.dev/start/v1"
 
@@ -103,8 +105,47 @@ class StartReport:
 
     def to_json(self) -> dict[str, Json]:
         """The document, seconds rounded to milliseconds."""
-        document: dict[str, Json] = {"schema": SCHEMA, "unattributed_s": self.unattributed_s, **asdict(self)}
-        return _rounded(document)  # type: ignore[return-value]
+        document: dict[str, Json] = {
+            "schema": SCHEMA,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "wall_s": self.wall_s,
+            "unattributed_s": self.unattributed_s,
+        }
+        return _rounded(document | asdict(self))  # type: ignore[return-value]
+
+    @classmethod
+    def from_json(cls, document: Json) -> StartReport:
+        """Read a document that ``to_json`` made. Members that this version does not know are ignored, so newer reports can be read.
+
+        Raises:
+            IncompatibleError: not a start report, or of another schema.
+        """
+        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+            found = document.get("schema") if isinstance(document, dict) else type(document).__name__
+            raise IncompatibleError(
+                f"not a start report of schema {SCHEMA}: {found!r}", hint="give a file that glowplug run --report wrote"
+            )
+        try:
+            return cls(
+                outcome=_outcome(document["outcome"]),
+                reason=_text(document["reason"]),
+                wall_s=_number(document["wall_s"]),
+                phases=tuple(
+                    Phase(_text(phase["name"]), _number(phase["start_s"]), _number(phase["seconds"]))
+                    for phase in map(_tree, _list(document["phases"]))
+                ),
+                cache=CacheReport(**_known(CacheReport, document["cache"])),
+                engine=EngineInfo(**_known(EngineInfo, document["engine"])),
+                started_at=_text(document.get("started_at", "")),
+                exit_code=None if document.get("exit_code") is None else int(_number(document["exit_code"])),
+                publish=None if document.get("publish") is None else PublishReport(**_known(PublishReport, document["publish"])),
+                notices=tuple(map(_text, _list(document.get("notices", [])))),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise IncompatibleError(
+                f"start report is damaged: {type(error).__name__}: {error}", hint="write it again with glowplug run --report"
+            ) from None
 
 
 def _rounded(tree: Json) -> Json:
@@ -115,3 +156,39 @@ def _rounded(tree: Json) -> Json:
     if isinstance(tree, list | tuple):
         return [_rounded(branch) for branch in tree]
     return tree
+
+
+def _known(kind: type, tree: Json) -> dict[str, Any]:
+    """The members of an object that the class has; numbers and text are what they were written as."""
+    names = {member.name for member in fields(kind)}
+    return {name: value for name, value in _tree(tree).items() if name in names}
+
+
+def _outcome(value: Json) -> Outcome:
+    if value not in get_args(Outcome):
+        raise ValueError(f"unknown outcome {value!r}")
+    return cast("Outcome", value)
+
+
+def _text(value: Json) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return value
+
+
+def _number(value: Json) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a number")
+    return value
+
+
+def _list(value: Json) -> list[Json]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is not a list")
+    return value
+
+
+def _tree(value: Json) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is not an object")
+    return value

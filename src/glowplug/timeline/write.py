@@ -1,0 +1,73 @@
+"""Writes the start report to a file that others read at any moment.
+
+A reader sees the old report or the new one, never a part: written beside the target and renamed over it. A target that can't be
+replaced by a rename (a pipe, ``/dev/stdout``, Kubernetes' ``/dev/termination-log``, which is a mount) is written in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+import stat
+from typing import TYPE_CHECKING
+
+from glowplug.errors import LocalError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from glowplug.timeline.report import StartReport
+
+_NOT_BY_RENAME = frozenset(
+    {errno.EBUSY, errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS}
+)  # a mount, or a folder of someone else's
+
+
+def write_report(path: Path, report: StartReport) -> None:
+    """Write the report as indented JSON, in UTF-8, ending with a newline. The file gets the rights that the umask leaves.
+
+    Raises:
+        LocalError: the file can't be written; it names the path. A temporary file is not left behind.
+    """
+    data = (json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n").encode()
+    try:
+        target = os.path.realpath(path)  # a link keeps pointing at its file
+        if _is_plain(target):
+            try:
+                _replace(target, data)
+            except OSError as error:
+                if error.errno not in _NOT_BY_RENAME or not os.path.exists(target):
+                    raise
+            else:
+                return
+        with open(target, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise LocalError(
+            f"report not written to {path}: {error.strerror or error}",
+            object=str(path),
+            hint="choose a file in a folder you may write to",
+        ) from None
+
+
+def _is_plain(target: str) -> bool:
+    """Whether the target is a regular file, or nothing yet."""
+    try:
+        return stat.S_ISREG(os.stat(target).st_mode)
+    except FileNotFoundError:
+        return True
+
+
+def _replace(target: str, data: bytes) -> None:
+    temporary = f"{target}.{secrets.token_hex(4)}.tmp"
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):  # never made, or already renamed
+            os.unlink(temporary)
+        raise
