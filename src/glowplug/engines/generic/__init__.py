@@ -1,0 +1,1 @@
+"""Any command that compiles through torch, Inductor or Triton."""

