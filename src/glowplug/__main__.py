@@ -1,0 +1,5 @@
+"""``python -m glowplug``."""
+
+from glowplug.cli.main import main
+
+main()

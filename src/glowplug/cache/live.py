@@ -1,0 +1,118 @@
+"""The live cache folder: private to one running engine, on this node's own disk.
+
+Engines compile into it and load from it; sharing happens by copying in and out. Two engines never share a live folder: each holds a
+lock on its own for as long as it runs. The folder's path is the same on every node (for an envelope), because some engines hash the
+path or write absolute paths into their caches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from glowplug.errors import LocalError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
+
+_SLOTS = 16
+_NAME_DIGITS = 16
+
+
+def default_base(env: Mapping[str, str]) -> Path:
+    """Where live folders lie unless ``--cache-dir`` says otherwise; an absolute path.
+
+    ``$XDG_CACHE_HOME/glowplug/live`` where that variable is set, since then the user has said where caches belong; otherwise
+    ``/var/tmp/glowplug-<uid>``, or the same under ``/tmp`` where that can't be written. Never the home folder unasked: homes are
+    often on NFS, where compile caches break.
+    """
+    if env.get("XDG_CACHE_HOME", "").startswith("/"):
+        return Path(env["XDG_CACHE_HOME"]) / "glowplug" / "live"
+    name = f"glowplug-{os.getuid()}"
+    for parent in ("/var/tmp", tempfile.gettempdir()):  # noqa: S108  the folder inside is private, and checked
+        if os.access(parent, os.W_OK | os.X_OK):
+            return Path(parent) / name
+    return Path("/var/tmp") / name  # noqa: S108  claim() says why it can't be used
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRoot:
+    """A live folder and the lock on it. Released by ``close``, or by the kernel when the process ends."""
+
+    path: Path
+    _lock: int
+
+    def close(self) -> None:
+        """Give the folder back; its content stays for the next start on this node."""
+        with contextlib.suppress(OSError):
+            os.close(self._lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def claim(base: Path, envelope_digest: str) -> LiveRoot:
+    """Make, or find, the live folder of an envelope, and lock it.
+
+    A folder that another running engine holds, or that belongs to another user, is passed over for the next one (``-2``, ``-3``,
+    up to ``-16``).
+
+    Args:
+        base: ``--cache-dir``; made if it is missing.
+        envelope_digest: names the folder.
+
+    Raises:
+        LocalError: the base can't be written, or is somebody else's.
+    """
+    name = envelope_digest[:_NAME_DIGITS]
+    try:
+        base.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise _unusable(base, error.strerror or str(error)) from None
+    problem = ""
+    for slot in range(1, _SLOTS + 1):
+        path = base / (name if slot == 1 else f"{name}-{slot}")
+        try:
+            lock = _lock(path)
+        except OSError as error:
+            problem = error.strerror or str(error)
+            if isinstance(error, BlockingIOError | PermissionError):
+                continue  # another engine's, or another user's
+            raise _unusable(base, problem) from None
+        return LiveRoot(path, lock)
+    raise _unusable(base, problem or "every folder in it is in use")
+
+
+def _lock(path: Path) -> int:
+    notes = path / ".glowplug"
+    path.mkdir(exist_ok=True, mode=0o700)
+    info = path.stat(follow_symlinks=False)
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        # Whoever can write here can make the engine run his code.
+        raise PermissionError(f"{path} is not a private folder of uid {os.geteuid()}")
+    notes.mkdir(exist_ok=True, mode=0o700)
+    descriptor = os.open(notes / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _unusable(base: Path, problem: str) -> LocalError:
+    return LocalError(
+        f"cannot use the cache folder {base}: {problem}",
+        object=str(base),
+        hint="name a writable folder on this node's own disk with --cache-dir",
+    )

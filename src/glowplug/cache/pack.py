@@ -1,0 +1,226 @@
+"""The pack: the content of a generation's files as one ``tar.zst``, in the manifest's order.
+
+Anyone can list it (``tar --zstd -tvf``), yet the reader here is no tar reader. The manifest says exactly which header must come
+next, so each header is compared, byte for byte, with the one that the manifest's entry gives, and anything else (a link, a
+device, an extra member, one byte too many) ends the reading. Nothing that a pack says is ever interpreted.
+
+Memory, whatever the size of the cache: writing, one piece and the compressor's own buffers (about 40 MiB with two threads);
+reading, the pieces that the caller has not let go of, and a window of at most 64 MiB.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tarfile
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
+
+from glowplug.cache.manifest import FileEntry, PackInfo
+from glowplug.errors import BadPack, LocalError
+from glowplug.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from glowplug.cache.deadline import Deadline
+    from glowplug.cache.secrets import SecretScan
+    from glowplug.cache.tree import TreeFile
+
+PIECE_BYTES = MIB
+"""A file's content moves in pieces of at most this size."""
+LEVEL = 3
+"""zstd's own default. Compiled code shrinks to a quarter; higher levels cost seconds and gain percents."""
+THREADS = 2
+
+_BLOCK = tarfile.BLOCKSIZE
+_END = bytes(2 * _BLOCK)
+# What a captured file may keep of its mode: never set-id bits, never write access for others.
+_MODE_MASK = 0o755
+
+
+class TreeChanged(LocalError):
+    """A file was written to while it was packed; pack again when the tree is quiet."""
+
+
+class Source(Protocol):
+    """Compressed bytes, in order."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """At most ``size`` bytes; empty at the end."""
+        ...
+
+
+def member_header(entry: FileEntry) -> bytes:
+    """The tar header (one block, or three for a long path) of an entry. The same entry always gives the same bytes."""
+    info = tarfile.TarInfo(entry.path)
+    info.size = entry.size_bytes
+    info.mode = entry.mode
+    info.mtime = entry.mtime_ns // 1_000_000_000
+    return info.tobuf(tarfile.PAX_FORMAT)
+
+
+def write_pack(
+    root: Path,
+    files: Sequence[TreeFile],
+    target: BinaryIO,
+    *,
+    scan: SecretScan,
+    deadline: Deadline,
+    progress: Callable[[int], None] = lambda _: None,
+) -> tuple[tuple[FileEntry, ...], PackInfo]:
+    """Pack files of a live tree, and learn their digests on the way: every byte is read once.
+
+    Args:
+        root: the tree's root.
+        files: what to pack, sorted by path.
+        target: where the pack goes.
+        scan: looks at every piece.
+        deadline: checked between pieces.
+        progress: told how many bytes of content have been packed since the last call.
+
+    Raises:
+        TreeChanged: a file changed, grew, shrank, vanished or turned into something else meanwhile.
+        SecretFound: a file holds a secret.
+        DeadlineExceeded: the time is up.
+    """
+    import zstandard  # noqa: PLC0415  a start that hits or misses never packs before the engine runs
+
+    sink = _HashingSink(target)
+    with zstandard.ZstdCompressor(level=LEVEL, threads=THREADS).stream_writer(cast("BinaryIO", sink), closefd=False) as packed:
+        entries = [_write_member(root, file, packed, scan, deadline, progress) for file in files]
+        packed.write(_END)
+    return tuple(entries), PackInfo(sink.digest.hexdigest(), sink.size_bytes)
+
+
+def read_pack(entries: Iterable[FileEntry], source: Source) -> Iterator[tuple[FileEntry, memoryview]]:
+    """The content of every entry, piece by piece, in order. Digests are the caller's to check.
+
+    Yields:
+        The entry and its next piece, at most ``PIECE_BYTES`` long. An empty file yields one empty piece. A piece is a view of a
+        buffer that the caller owns from then on.
+
+    Raises:
+        BadPack: the pack is not exactly what the entries say: another member or header, truncated, corrupt, or longer.
+    """
+    import zstandard  # noqa: PLC0415  only a restore needs it
+
+    stream = zstandard.ZstdDecompressor(max_window_size=64 * MIB).stream_reader(
+        cast("BinaryIO", source), read_size=MIB, closefd=False
+    )
+    reader = _ExactReader(stream, zstandard.ZstdError)
+    for entry in entries:
+        expected = member_header(entry)
+        header = reader.take(len(expected))
+        if header != expected:
+            raise BadPack(_describe_mismatch(entry, bytes(header)), object=entry.path, hint="the generation is not used")
+        left = entry.size_bytes
+        padding = -left % _BLOCK
+        if not left:
+            yield entry, memoryview(b"")
+        while left:
+            piece = reader.take(min(left, PIECE_BYTES))
+            left -= len(piece)
+            yield entry, piece
+        if padding and any(reader.take(padding)):
+            raise BadPack(f"pack: bytes after the end of {entry.path!r}", object=entry.path)
+    if any(reader.take(len(_END))) or not reader.at_end():
+        raise BadPack("pack: more data than its manifest describes", hint="the generation is not used")
+
+
+class _ExactReader:
+    """Fills fresh buffers, or says that the pack is too short."""
+
+    def __init__(self, stream: BinaryIO, corrupt: type[Exception]) -> None:
+        self._stream = stream
+        self._corrupt = corrupt
+
+    def take(self, size: int) -> memoryview:
+        view = memoryview(bytearray(size))
+        filled = 0
+        while filled < size:
+            try:
+                count = self._stream.readinto(view[filled:])  # type: ignore[attr-defined]
+            except self._corrupt as error:
+                raise BadPack(f"pack is corrupt: {error}", hint="the generation is not used") from None
+            if not count:
+                raise BadPack("pack is truncated", hint="the generation is not used")
+            filled += count
+        return view
+
+    def at_end(self) -> bool:
+        try:
+            return not self._stream.read(1)
+        except self._corrupt as error:
+            raise BadPack(f"pack is corrupt: {error}", hint="the generation is not used") from None
+
+
+class _HashingSink:
+    """Writes through, and knows length and digest."""
+
+    def __init__(self, target: BinaryIO) -> None:
+        self._target = target
+        self.digest = hashlib.sha256()
+        self.size_bytes = 0
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        self.size_bytes += len(data)
+        self._target.write(data)
+        return len(data)
+
+
+def _write_member(
+    root: Path,
+    file: TreeFile,
+    packed: BinaryIO,
+    scan: SecretScan,
+    deadline: Deadline,
+    progress: Callable[[int], None],
+) -> FileEntry:
+    digest = hashlib.sha256()
+    mode = file.mode & _MODE_MASK
+    # The header comes before the content, and needs no digest.
+    header = member_header(FileEntry(file.path, file.size_bytes, mode, file.mtime_ns, ""))
+    try:
+        descriptor = os.open(os.path.join(root, file.path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise TreeChanged(f"{file.path}: {error.strerror}", object=file.path) from None
+    try:
+        packed.write(header)
+        left = file.size_bytes
+        while left:
+            deadline.check()
+            piece = os.read(descriptor, min(left, PIECE_BYTES))
+            if not piece:
+                raise TreeChanged(f"{file.path} shrank while it was packed", object=file.path)
+            scan.check(file.path, piece)
+            digest.update(piece)
+            packed.write(piece)
+            left -= len(piece)
+            progress(len(piece))
+        info = os.fstat(descriptor)
+        if (info.st_size, info.st_mtime_ns) != (file.size_bytes, file.mtime_ns) or not stat.S_ISREG(info.st_mode):
+            raise TreeChanged(f"{file.path} changed while it was packed", object=file.path)
+    finally:
+        os.close(descriptor)
+    packed.write(bytes(-file.size_bytes % _BLOCK))
+    return FileEntry(file.path, file.size_bytes, mode, file.mtime_ns, digest.hexdigest())
+
+
+def _describe_mismatch(entry: FileEntry, header: bytes) -> str:
+    """What stands where the entry's header should be, for the error only."""
+    try:
+        found = tarfile.TarInfo.frombuf(header[-_BLOCK:], "utf-8", "replace")
+    except tarfile.TarError:
+        return f"pack: where {entry.path!r} should begin there is no tar header"
+    kind = {
+        tarfile.SYMTYPE: "a symbolic link",
+        tarfile.LNKTYPE: "a hard link",
+        tarfile.CHRTYPE: "a device",
+        tarfile.BLKTYPE: "a device",
+        tarfile.FIFOTYPE: "a pipe",
+        tarfile.DIRTYPE: "a folder",
+    }.get(found.type, f"a file of {found.size} bytes and mode {found.mode:#o}")
+    return f"pack: {found.name[:200]!r}, {kind}, stands where the manifest says {entry.path!r}"

@@ -1,0 +1,221 @@
+"""The repository: generations in a store, and the pointer that names the newest.
+
+Layout, relative to the store's prefix::
+
+    v1/<envelope digest>/envelope.json                    what the digest stands for, readable
+    v1/<envelope digest>/packs/<sha256>.tar.zst           content, immutable
+    v1/<envelope digest>/generations/<digest>.json        signed manifest, immutable
+    v1/<envelope digest>/latest                           which generation to use; moves by compare-and-swap
+
+A publication writes in this order, the pointer last, so a reader sees the old generation or the new one, and what a dead publisher
+leaves behind is visible to nobody but ``gc``. The pointer is not signed: whoever may write it can at most name another generation
+that a trusted key has signed for this very envelope.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from glowplug.cache.envelope import Envelope, canonical_json
+from glowplug.cache.manifest import Manifest
+from glowplug.errors import BadManifest, ObjectNotFound, PreconditionFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from glowplug.cache.deadline import Deadline
+    from glowplug.cache.trust import Signer, Trust
+    from glowplug.store.base import Store
+
+ROOT = "v1/"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_GENERATION_KEY = re.compile(r"v1/([0-9a-f]{64})/generations/([0-9a-f]{64})\.json")
+_PACK_KEY = re.compile(r"v1/([0-9a-f]{64})/packs/([0-9a-f]{64})\.tar\.zst")
+
+
+class Pointer(NamedTuple):
+    """What ``latest`` said when it was read."""
+
+    generation: str
+    """Digest of the generation."""
+    etag: str
+    """To move the pointer, if it is still the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object of an envelope: a generation's manifest, or a pack."""
+
+    digest: str
+    size_bytes: int
+    modified_s: float
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """All that the store holds for one envelope."""
+
+    envelope_digest: str
+    latest: Pointer | None
+    generations: tuple[Stored, ...]
+    """Newest first. ``size_bytes`` is the manifest's own."""
+    packs: tuple[Stored, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all its objects but the envelope and the pointer."""
+        return sum(stored.size_bytes for stored in self.generations + self.packs)
+
+
+class Repository:
+    """Generations of compile caches in a store. Thread-safe as the store is.
+
+    Args:
+        store: where they are.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def pack_key(self, envelope_digest: str, pack_sha256: str) -> str:
+        """The key of a pack."""
+        return f"{ROOT}{envelope_digest}/packs/{pack_sha256}.tar.zst"
+
+    def latest(self, envelope_digest: str) -> Pointer | None:
+        """Which generation is the newest; None if nothing has been published for this envelope.
+
+        Raises:
+            BadManifest: the pointer is no pointer.
+        """
+        try:
+            blob = self.store.get(_latest_key(envelope_digest))
+        except ObjectNotFound:
+            return None
+        try:
+            generation = json.loads(blob.data)["generation"]
+        except (ValueError, KeyError, TypeError):
+            generation = None
+        if not isinstance(generation, str) or not _DIGEST.fullmatch(generation):
+            raise BadManifest(
+                f"{_latest_key(envelope_digest)} names no generation",
+                object=_latest_key(envelope_digest),
+                hint="delete it; the next cold start publishes again",
+            )
+        return Pointer(generation, blob.etag)
+
+    def load(self, envelope_digest: str, generation: str, trust: Trust) -> Manifest:
+        """A generation's manifest, its signature verified and its content checked.
+
+        Raises:
+            ObjectNotFound: no such generation.
+            TrustError: not signed by a trusted key.
+            BadManifest: signed, and yet not usable, or for another envelope.
+        """
+        key = _generation_key(envelope_digest, generation)
+        document = trust.verify(self.store.get(key).data)
+        manifest = Manifest.parse(document)
+        if manifest.digest != generation:
+            raise BadManifest(f"{key} holds another generation, {manifest.digest[:12]}", object=key, hint="it was moved or copied")
+        if manifest.envelope.digest != envelope_digest:
+            raise BadManifest(
+                f"generation {generation[:12]} was made for another envelope, {manifest.envelope.digest[:12]}",
+                object=key,
+                hint="it was moved or copied",
+            )
+        return manifest
+
+    def envelope(self, envelope_digest: str) -> Envelope:
+        """The envelope behind a digest. Raises ObjectNotFound, BadManifest."""
+        key = f"{ROOT}{envelope_digest}/envelope.json"
+        envelope = Envelope.parse(self.store.get(key).data)
+        if envelope.digest != envelope_digest:
+            raise BadManifest(f"{key} is not the envelope of its digest", object=key)
+        return envelope
+
+    def publish(self, manifest: Manifest, pack: Path, signer: Signer, *, replaces: Pointer | None, deadline: Deadline) -> bool:
+        """Make a generation the newest.
+
+        Args:
+            manifest: what it holds.
+            pack: the file with its content; gone afterwards if it lay in the store's spool.
+            signer: signs the manifest.
+            replaces: the pointer as it was when the capture began; None if there was none.
+            deadline: checked between the steps; nothing is visible if it passes.
+
+        Returns:
+            False if somebody else moved the pointer meanwhile; theirs stays.
+
+        Raises:
+            RemoteError: the store did not take it.
+            DeadlineExceeded: the time is up.
+        """
+        digest = manifest.envelope.digest
+        signed = signer.sign(manifest.document)
+        deadline.check()
+        self.store.put_file(self.pack_key(digest, manifest.pack.sha256), pack, sha256=manifest.pack.sha256)
+        deadline.check()
+        self._put_once(f"{ROOT}{digest}/envelope.json", manifest.envelope.document)
+        deadline.check()
+        self._put_once(_generation_key(digest, manifest.digest), signed)
+        pointer = canonical_json({"generation": manifest.digest})
+        with deadline.commit():
+            try:
+                if replaces is None:
+                    self.store.put_if_absent(_latest_key(digest), pointer)
+                else:
+                    self.store.put_if_match(_latest_key(digest), pointer, replaces.etag)
+            except PreconditionFailed:
+                return False
+        return True
+
+    def shelves(self, envelope_prefix: str = "") -> Iterator[Shelf]:
+        """What the store holds, envelope by envelope, in digest order.
+
+        Args:
+            envelope_prefix: only envelopes whose digest begins so.
+        """
+        generations: dict[str, list[Stored]] = defaultdict(list)
+        packs: dict[str, list[Stored]] = defaultdict(list)
+        digests: set[str] = set()
+        for info in self.store.list(ROOT + envelope_prefix):
+            digest = info.key[len(ROOT) :].partition("/")[0]
+            if not _DIGEST.fullmatch(digest):
+                continue
+            digests.add(digest)
+            for pattern, shelf in ((_GENERATION_KEY, generations), (_PACK_KEY, packs)):
+                if match := pattern.fullmatch(info.key):
+                    shelf[digest].append(Stored(match[2], info.size_bytes, info.modified_s))
+        for digest in sorted(digests):
+            try:
+                latest = self.latest(digest)
+            except BadManifest:
+                latest = None
+            newest_first = sorted(generations[digest], key=lambda stored: -stored.modified_s)
+            yield Shelf(digest, latest, tuple(newest_first), tuple(packs[digest]))
+
+    def remove_generation(self, envelope_digest: str, generation: str) -> None:
+        """Delete a manifest. Its pack stays until nothing names it."""
+        self.store.delete(_generation_key(envelope_digest, generation))
+
+    def remove_pack(self, envelope_digest: str, pack_sha256: str) -> None:
+        """Delete a pack that no manifest names."""
+        self.store.delete(self.pack_key(envelope_digest, pack_sha256))
+
+    def _put_once(self, key: str, data: bytes) -> None:
+        try:
+            self.store.put_if_absent(key, data)
+        except PreconditionFailed:
+            return  # content-addressed: what is there is the same
+
+
+def _latest_key(envelope_digest: str) -> str:
+    return f"{ROOT}{envelope_digest}/latest"
+
+
+def _generation_key(envelope_digest: str, generation: str) -> str:
+    return f"{ROOT}{envelope_digest}/generations/{generation}.json"

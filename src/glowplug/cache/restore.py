@@ -1,0 +1,267 @@
+"""Restore: a verified generation becomes a live cache tree, whole or not at all.
+
+The pack is streamed, each file is written into a staging folder beside its place, its digest is checked, and only when all are
+there are they renamed into place. A restore that fails, or is called off, leaves the live tree as it was. Files of the live
+tree that the generation does not name are kept: they are this node's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+from typing import TYPE_CHECKING
+
+from glowplug.cache.fetch import ObjectStream
+from glowplug.cache.pack import read_pack
+from glowplug.cache.usage import unread_atime_ns
+from glowplug.errors import BadPack, LocalError
+from glowplug.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from glowplug.cache.deadline import Deadline
+    from glowplug.cache.manifest import FileEntry, Manifest
+    from glowplug.store.base import Store
+
+QUEUE_PIECES = 32
+"""Pieces between the thread that unpacks and the one that writes: 32 MiB."""
+_SPARE_BYTES = 16 * 1024 * 1024  # what must stay free on the disk, besides the files themselves
+_NOTES = ".glowplug"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore brought."""
+
+    generation: str
+    """Digest of the generation that now lies in the tree."""
+    files: int
+    """Files of the generation."""
+    bytes: int
+    """Their bytes."""
+    fetched: bool
+    """False if the tree held the generation already, from an earlier start on this node."""
+
+
+def restore(
+    store: Store,
+    pack_key: str,
+    manifest: Manifest,
+    root: Path,
+    *,
+    deadline: Deadline,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Restored:
+    """Put a generation's files under ``root``.
+
+    Args:
+        store: where the pack is.
+        pack_key: the pack's key.
+        manifest: verified by the caller.
+        root: the live tree; exists and is private to this process.
+        deadline: checked between pieces; after it has been cancelled nothing becomes visible.
+        progress: told how many unpacked bytes have been written since the last call.
+
+    Raises:
+        IntegrityError: the pack is not what the manifest says.
+        RemoteError: the store did not deliver.
+        LocalError: the disk is full or the folder can't be written.
+        DeadlineExceeded: the time is up.
+    """
+    done = Restored(manifest.digest, len(manifest.files), manifest.size_bytes, fetched=True)
+    if _already_there(root, manifest):
+        return Restored(done.generation, done.files, done.bytes, fetched=False)
+    _check_space(root, manifest.size_bytes)
+    staging = root / _NOTES / f"staging-{uuid.uuid4().hex}"
+    try:
+        with _local_errors(root):
+            staging.mkdir(parents=True, mode=0o700)
+            with ObjectStream(store, pack_key, manifest.pack.size_bytes, etag=None, deadline=deadline) as source:
+                _unpack(manifest.files, source, staging, deadline, progress)
+            with deadline.commit():
+                _forget(root)
+                _move_into_place(staging, root, manifest.files)
+                _remember(root, manifest)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return done
+
+
+class _local_errors:  # noqa: N801  used like a function, as contextlib's are
+    """Turns OSError into one that names the folder and the remedy."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise LocalError(
+                f"cannot write the cache folder {self._root}: {error.strerror}",
+                object=str(self._root),
+                hint="free space on its disk, or name another folder with --cache-dir",
+            ) from error
+
+
+def _check_space(root: Path, size_bytes: int) -> None:
+    try:
+        disk = os.statvfs(root)
+    except OSError as error:
+        raise LocalError(f"cannot use the cache folder {root}: {error.strerror}", object=str(root)) from None
+    free = disk.f_bavail * disk.f_frsize
+    if free < size_bytes + _SPARE_BYTES:
+        raise LocalError(
+            f"the cache needs {format_bytes(size_bytes)}, and {root} has {format_bytes(free)} free",
+            object=str(root),
+            hint="free space on its disk, or name another folder with --cache-dir",
+        )
+
+
+def _unpack(
+    files: Sequence[FileEntry], source: ObjectStream, staging: Path, deadline: Deadline, progress: Callable[[int], None]
+) -> None:
+    """Decompress in this thread, hash and write in another: the two halves cost about the same."""
+    writer = _Writer(staging, progress)
+    try:
+        for entry, piece in read_pack(files, source):
+            deadline.check()
+            writer.put(entry, piece)
+    finally:
+        writer.close()
+    writer.raise_error()
+
+
+class _Writer:
+    """Writes pieces to staged files in a thread of its own, and checks each file's digest."""
+
+    def __init__(self, staging: Path, progress: Callable[[int], None]) -> None:
+        self._staging = staging
+        self._progress = progress
+        self._queue: Queue[tuple[FileEntry, memoryview] | None] = Queue(QUEUE_PIECES)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="glowplug-write", daemon=True)
+        self._thread.start()
+
+    def put(self, entry: FileEntry, piece: memoryview) -> None:
+        """Queue a piece; raises what the thread has met."""
+        self.raise_error()
+        self._queue.put((entry, piece))
+
+    def close(self) -> None:
+        """Wait until all is written."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        pieces = iter(self._queue.get, None)
+        try:
+            made = {str(self._staging)}
+            for entry, piece in pieces:
+                self._write(entry, piece, pieces, made)
+        except BaseException as error:  # noqa: BLE001  carried to the other thread, which raises it
+            self._error = error
+            for _ in pieces:  # the other side must never block on a full queue
+                pass
+
+    def _write(self, entry: FileEntry, piece: memoryview, pieces: Iterator[tuple[FileEntry, memoryview]], made: set[str]) -> None:
+        path = os.path.join(self._staging, entry.path)
+        folder = os.path.dirname(path)
+        if folder not in made:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            made.add(folder)
+        digest = hashlib.sha256()
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            left = entry.size_bytes
+            while True:
+                digest.update(piece)
+                _write_all(descriptor, piece)
+                left -= len(piece)
+                self._progress(len(piece))
+                if left <= 0:
+                    break
+                following = next(pieces, None)
+                if following is None:  # the pack ended early; read_pack raises that
+                    return
+                piece = following[1]
+            if digest.hexdigest() != entry.sha256:
+                raise BadPack(
+                    f"pack: {entry.path!r} is not what its digest says", object=entry.path, hint="the generation is not used"
+                )
+            os.fchmod(descriptor, entry.mode)
+            os.utime(descriptor, ns=(unread_atime_ns(entry.mtime_ns), entry.mtime_ns))
+        finally:
+            os.close(descriptor)
+
+
+def _write_all(descriptor: int, piece: memoryview) -> None:
+    while piece:
+        piece = piece[os.write(descriptor, piece) :]
+
+
+def _move_into_place(staging: Path, root: Path, files: Sequence[FileEntry]) -> None:
+    for family in sorted({entry.path.partition("/")[0] for entry in files}):
+        try:
+            os.rename(staging / family, root / family)  # into nothing, or over an empty folder
+        except OSError:
+            _merge(staging, root, [entry for entry in files if entry.path.startswith(family + "/")])
+
+
+def _merge(staging: Path, root: Path, files: Sequence[FileEntry]) -> None:
+    made: set[str] = set()
+    for entry in files:
+        target = os.path.join(root, entry.path)
+        folder = os.path.dirname(target)
+        if folder not in made:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            made.add(folder)
+        os.replace(staging / entry.path, target)
+
+
+def _already_there(root: Path, manifest: Manifest) -> bool:
+    """Whether an earlier start on this node left exactly this generation, and the machine has not crashed since."""
+    try:
+        notes = json.loads((root / _NOTES / "installed.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    if notes != {"generation": manifest.digest, "boot": _boot_id()}:
+        return False
+    for entry in manifest.files:
+        try:
+            info = os.stat(os.path.join(root, entry.path), follow_symlinks=False)
+        except OSError:
+            return False
+        if (info.st_size, info.st_mtime_ns) != (entry.size_bytes, entry.mtime_ns):
+            return False
+    return True
+
+
+def _remember(root: Path, manifest: Manifest) -> None:
+    notes = root / _NOTES / "installed.json"
+    notes.write_text(json.dumps({"generation": manifest.digest, "boot": _boot_id()}))
+
+
+def _forget(root: Path) -> None:
+    (root / _NOTES / "installed.json").unlink(missing_ok=True)
+
+
+def _boot_id() -> str:
+    """Changes when the machine restarts: files that were never synced may then be empty, though their metadata looks right."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

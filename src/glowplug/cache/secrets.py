@@ -1,0 +1,84 @@
+"""Secrets must not leave the pod: what a captured file is searched for.
+
+Old vLLM versions wrote ``VLLM_API_KEY`` into ``cache_key_factors.json``, and a tree that is shared is a tree that is published.
+Three kinds are looked for: the values of secret variables of this very environment (in any file), well-known token formats, and
+assignments to names that say they are secret (both in text only). Found ones are named by file and kind, never by value.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from glowplug.errors import SecretFound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SECRET_NAME = re.compile(r"(^|_)(API_?KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIALS?|SIGNING_KEY)(_|$)")
+_NOT_A_SECRET = re.compile(r"(_FILE|_PATH|_DIR|_URI|_URL|_ARN|_NAME|_ID)$")  # where a secret is, not the secret
+_MIN_VALUE = 8  # shorter values (`true`, `none`, `12345`) would match by chance
+
+# Formats published by their issuers. Each has a literal part that is searched first, because a search for bytes is fast.
+_TOKENS = (
+    ("an AWS access key", b"AKIA", re.compile(rb"\bAKIA[0-9A-Z]{16}\b")),
+    ("an AWS access key", b"ASIA", re.compile(rb"\bASIA[0-9A-Z]{16}\b")),
+    ("a Hugging Face token", b"hf_", re.compile(rb"\bhf_[A-Za-z0-9]{30,}\b")),
+    ("a GitHub token", b"gh", re.compile(rb"\bgh[pousr]_[A-Za-z0-9]{36,}\b")),
+    ("a private key", b"PRIVATE KEY-----", re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")),
+)
+# NAME = "value", "NAME": "value", NAME: value. The name must be all capitals, as environment variables are: generated code is full
+# of `cache_key = ...` with high-entropy values that are no secrets.
+_ASSIGNMENT = re.compile(
+    rb"\b([A-Z][A-Z0-9_]*(?:API_?KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|TOKEN|PASSWORD|SIGNING_KEY)(?:_[A-Z0-9_]+)?)[\"']?\s*[:=]\s*[\"']?"
+    rb"([^\s\"',}]{8,})"
+)
+_ASSIGNMENT_HINTS = (b"KEY", b"TOKEN", b"SECRET", b"PASSWORD")
+_HARMLESS_VALUES = re.compile(rb"(?i)^(none|null|true|false|undefined|\*+|<[^>]*>|\$\{?[A-Z_]+\}?)$")
+
+
+class SecretScan:
+    """Looks at content piece by piece. A secret that straddles two pieces of 1 MiB can be missed in a file larger than that.
+
+    Args:
+        env: the environment whose secret variables' values are looked for.
+    """
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._values = {
+            name: value.encode(errors="surrogateescape")
+            for name, value in env.items()
+            if _SECRET_NAME.search(name)
+            and not _NOT_A_SECRET.search(name)
+            and not os.path.exists(value)
+            and len(value) >= _MIN_VALUE
+        }
+
+    def check(self, path: str, data: bytes | memoryview) -> None:
+        """Look at one piece of a file.
+
+        Raises:
+            SecretFound: and names the file and what kind of secret it holds.
+        """
+        content = bytes(data)
+        for name, value in self._values.items():
+            if value in content:
+                raise _found(path, f"the value of {name}")
+        if b"\0" in content[:8192]:
+            return
+        for kind, literal, pattern in _TOKENS:
+            if literal in content and pattern.search(content):
+                raise _found(path, kind)
+        if any(hint in content for hint in _ASSIGNMENT_HINTS):
+            for match in _ASSIGNMENT.finditer(content):
+                if not _HARMLESS_VALUES.match(match[2]):
+                    raise _found(path, f"a value for {match[1].decode()}")
+
+
+def _found(path: str, what: str) -> SecretFound:
+    return SecretFound(
+        f"{path} holds {what}; nothing was published",
+        object=path,
+        hint="delete the file and start once without the variable, or upgrade the engine that wrote it",
+    )

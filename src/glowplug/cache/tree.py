@@ -1,0 +1,80 @@
+"""A live cache tree on disk: its files, and whether they still change.
+
+Only plain files count. Links, sockets and devices are never followed and never packed, and junk (locks, temporary files) is left
+out by the families' rules. Scanning reads names and metadata only, never content.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from glowplug.cache.families import Family
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFile:
+    """One plain file of a live tree.
+
+    Attributes:
+        path: ``family/relative/path``.
+        size_bytes, mode, mtime_ns, atime_ns: from its metadata; ``mode`` is permission bits only.
+        compiled: its family counts it as compiled code.
+    """
+
+    path: str
+    size_bytes: int
+    mode: int
+    mtime_ns: int
+    atime_ns: int
+    compiled: bool
+
+    @property
+    def state(self) -> tuple[str, int, int]:
+        """Equal as long as nobody has written to the file."""
+        return self.path, self.size_bytes, self.mtime_ns
+
+
+def scan(root: Path, families: Iterable[Family]) -> list[TreeFile]:
+    """The files that belong into a bundle, sorted by path.
+
+    What vanishes during the scan is left out. A folder that can't be read raises OSError: a tree with a hole must not be published.
+    """
+    found: list[TreeFile] = []
+    for family in families:
+        for relative, info in _walk(os.path.join(root, family.name), ""):
+            if family.keeps(relative):
+                found.append(
+                    TreeFile(
+                        path=f"{family.name}/{relative}",
+                        size_bytes=info.st_size,
+                        mode=stat.S_IMODE(info.st_mode) & 0o777,
+                        mtime_ns=info.st_mtime_ns,
+                        atime_ns=info.st_atime_ns,
+                        compiled=family.is_compiled(relative),
+                    )
+                )
+    found.sort(key=lambda file: file.path)
+    return found
+
+
+def _walk(folder: str, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        relative = prefix + entry.name
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(entry.path, relative + "/")
+            elif entry.is_file(follow_symlinks=False):
+                yield relative, entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue

@@ -1,0 +1,76 @@
+"""Verification of what a store holds, without unpacking any of it to disk.
+
+The signature, the manifest and every byte of the pack are checked as a restore would check them. Nothing is repaired.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from glowplug.cache.deadline import unbounded
+from glowplug.cache.fetch import ObjectStream
+from glowplug.cache.pack import read_pack
+from glowplug.errors import BadPack, GlowplugError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from glowplug.cache.manifest import Manifest
+    from glowplug.cache.repository import Repository
+    from glowplug.cache.trust import Trust
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with one generation; nothing if ``problem`` is empty."""
+
+    envelope_digest: str
+    generation: str
+    files: int
+    size_bytes: int
+    problem: str
+
+
+def verify_generation(
+    repository: Repository,
+    envelope_digest: str,
+    generation: str,
+    trust: Trust,
+    *,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Finding:
+    """Check a generation from its signature to its last byte. Every problem is the finding's, none is raised."""
+    files = size_bytes = 0
+    try:
+        manifest = repository.load(envelope_digest, generation, trust)
+        files, size_bytes = len(manifest.files), manifest.size_bytes
+        check_pack(repository, manifest, progress=progress)
+    except GlowplugError as error:
+        return Finding(envelope_digest, generation, files, size_bytes, error.line())
+    return Finding(envelope_digest, generation, files, size_bytes, "")
+
+
+def check_pack(repository: Repository, manifest: Manifest, *, progress: Callable[[int], None] = lambda _: None) -> None:
+    """Read a pack to its end and check every file's digest, and that its stored length is the manifest's.
+
+    Raises:
+        BadPack: it is not what the manifest says.
+        RemoteError: the store did not deliver.
+    """
+    key = repository.pack_key(manifest.envelope.digest, manifest.pack.sha256)
+    info = repository.store.head(key)
+    if info.size_bytes != manifest.pack.size_bytes:
+        raise BadPack(f"{key} has {info.size_bytes} bytes, its manifest says {manifest.pack.size_bytes}", object=key)
+    with ObjectStream(repository.store, key, manifest.pack.size_bytes, etag=info.etag, deadline=unbounded("verify")) as source:
+        digest = hashlib.sha256()
+        left = 0
+        for entry, piece in read_pack(manifest.files, source):
+            if not left:
+                digest, left = hashlib.sha256(), entry.size_bytes
+            digest.update(piece)
+            left -= len(piece)
+            progress(len(piece))
+            if left <= 0 and digest.hexdigest() != entry.sha256:
+                raise BadPack(f"pack: {entry.path!r} is not what its digest says", object=entry.path)

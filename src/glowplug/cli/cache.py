@@ -1,0 +1,329 @@
+"""``glowplug cache``: look at, check and clean a store of compile caches."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glowplug.cache import explain as explaining
+from glowplug.cache import gc as collecting
+from glowplug.cache.repository import Repository
+from glowplug.cache.verify import verify_generation
+from glowplug.cli.output import print_json, print_table, progress_bar
+from glowplug.errors import GlowplugError
+from glowplug.run.offline import capture_by_hand, find_envelope, find_generation, restore_ahead, understand
+from glowplug.run.options import RunOptions
+from glowplug.run.restoring import store_for, trust_for
+from glowplug.units import format_bytes, format_seconds, parse_seconds
+
+if TYPE_CHECKING:
+    from glowplug.cache.envelope import Json
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Look at, check and clean a store of compile caches.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_WITH_COMMAND = {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]}
+
+Store = Annotated[
+    str | None, typer.Option(envvar="GLOWPLUG_STORE", help="s3://bucket/prefix or file:///folder. Default: your own store.")
+]
+CacheDir = Annotated[Path | None, typer.Option(envvar="GLOWPLUG_CACHE_DIR", help="Where live caches lie, as for run.")]
+TrustedKeys = Annotated[list[str] | None, typer.Option(help="Public keys, as for run.")]
+Engine = Annotated[str | None, typer.Option(envvar="GLOWPLUG_ENGINE", help="vllm or generic; default: by the command.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARG]...", help="The engine's command, as run gets it.")]
+
+
+def _repository(options: RunOptions) -> Repository:
+    return Repository(store_for(options, os.environ))
+
+
+@app.command(context_settings=_WITH_COMMAND, epilog="Example: glowplug cache key -- vllm serve Qwen/Qwen3-8B")
+def key(command: Command, cache_dir: CacheDir = None, engine: Engine = None, as_json: AsJson = False) -> None:
+    """Print the envelope of a command: everything that must be equal for two starts to share a cache."""
+    _, envelope, _ = understand(RunOptions(cache_dir=cache_dir, engine=engine), command, os.environ)
+    if as_json:
+        print_json({"envelope": envelope.digest, "components": dict(envelope.components)})
+        return
+    print(envelope.digest)
+    for path, value in envelope.flat().items():
+        print(f"  {path} = {value}")
+
+
+@app.command(epilog="Example: glowplug cache ls --store s3://bucket/glowplug")
+def ls(store: Store = None, as_json: AsJson = False) -> None:
+    """List the envelopes in a store."""
+    repository = _repository(RunOptions(store=store))
+    rows: list[list[str]] = []
+    documents: list[Json] = []
+    for shelf in repository.shelves():
+        engine, model = _what(repository, shelf.envelope_digest)
+        newest_s = max((stored.modified_s for stored in shelf.generations), default=0.0)
+        documents.append(
+            {
+                "envelope": shelf.envelope_digest,
+                "engine": engine,
+                "model": model,
+                "latest": shelf.latest.generation if shelf.latest else None,
+                "generations": len(shelf.generations),
+                "bytes": shelf.size_bytes,
+                "modified_s": newest_s,
+            }
+        )
+        age = format_seconds(max(0.0, time.time() - newest_s)) if shelf.generations else "-"
+        rows.append([
+            shelf.envelope_digest[:12], str(len(shelf.generations)), format_bytes(shelf.size_bytes), age, engine, model,
+        ])  # fmt: skip
+    if as_json:
+        print_json(documents)
+    elif rows:
+        print_table(["ENVELOPE", "GENERATIONS", "SIZE", "AGE", "ENGINE", "MODEL"], rows)
+    else:
+        print(f"{repository.store.url} holds no caches")
+
+
+def _what(repository: Repository, envelope_digest: str) -> tuple[str, str]:
+    try:
+        components = repository.envelope(envelope_digest).components
+    except GlowplugError as error:
+        return "?", error.message
+    engine, model = components.get("engine"), components.get("model")
+    name = " ".join(str(engine[field]) for field in ("name", "version") if engine.get(field)) if isinstance(engine, dict) else "?"
+    return name, str(model.get("reference", "")) if isinstance(model, dict) else ""
+
+
+@app.command(epilog="Example: glowplug cache show 3f9a2c --files")
+def show(
+    envelope: Annotated[str, typer.Argument(help="The beginning of an envelope's digest.")],
+    generation: Annotated[str | None, typer.Argument(help="The beginning of a generation's digest. Default: the newest.")] = None,
+    store: Store = None,
+    trusted_keys: TrustedKeys = None,
+    files: Annotated[bool, typer.Option("--files", help="List the files.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show one envelope and one of its generations."""
+    options = RunOptions(store=store, trusted_keys=tuple(trusted_keys or ()))
+    repository = _repository(options)
+    digest = find_envelope(repository, envelope)
+    chosen = find_generation(repository, digest, generation)
+    manifest = repository.load(digest, chosen, trust_for(options, os.environ))
+    if as_json:
+        print_json(
+            {
+                "envelope": digest,
+                "components": dict(manifest.envelope.components),
+                "generation": chosen,
+                "created_at": manifest.created_at,
+                "producer": manifest.producer,
+                "cold_start_s": manifest.cold_start_s,
+                "bytes": manifest.size_bytes,
+                "pack": {"sha256": manifest.pack.sha256, "bytes": manifest.pack.size_bytes},
+                "files": [{"path": file.path, "bytes": file.size_bytes, "sha256": file.sha256} for file in manifest.files],
+            }
+        )
+        return
+    print(f"envelope    {digest}")
+    for path, value in manifest.envelope.flat().items():
+        print(f"  {path} = {value}")
+    print(f"generation  {chosen}")
+    print(f"  created {manifest.created_at} by {manifest.producer}")
+    print(f"  {len(manifest.files)} files, {format_bytes(manifest.size_bytes)}, pack of {format_bytes(manifest.pack.size_bytes)}")
+    if manifest.cold_start_s is not None:
+        print(f"  a start without it took {format_seconds(manifest.cold_start_s)}")
+    if files:
+        print_table(["SIZE", "PATH"], [[format_bytes(file.size_bytes), file.path] for file in manifest.files])
+
+
+@app.command(context_settings=_WITH_COMMAND, epilog="Example: glowplug cache restore -- vllm serve Qwen/Qwen3-8B")
+def restore(
+    command: Command,
+    store: Store = None,
+    cache_dir: CacheDir = None,
+    trusted_keys: TrustedKeys = None,
+    engine: Engine = None,
+    as_json: AsJson = False,
+) -> None:
+    """Restore a command's cache ahead of time; the next run of it on this node finds it in place."""
+    options = RunOptions(store=store, cache_dir=cache_dir, trusted_keys=tuple(trusted_keys or ()), engine=engine)
+    with progress_bar("restoring") as progress:
+        restored, path = restore_ahead(options, command, os.environ, progress=lambda done, _: progress(done))
+    if as_json:
+        print_json({
+            "generation": restored.generation, "files": restored.files, "bytes": restored.bytes, "fetched": restored.fetched,
+            "root": str(path),
+        })  # fmt: skip
+    else:
+        verb = "restored" if restored.fetched else "already there:"
+        print(f"{verb} generation {restored.generation[:12]}: {restored.files} files, {format_bytes(restored.bytes)} in {path}")
+
+
+@app.command(context_settings=_WITH_COMMAND, epilog="Example: glowplug cache capture -- vllm serve Qwen/Qwen3-8B")
+def capture(
+    command: Command,
+    store: Store = None,
+    cache_dir: CacheDir = None,
+    signing_key: Annotated[str | None, typer.Option(help="Private key, as for run.")] = None,
+    engine: Engine = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish what lies in a command's live folder, from an earlier run on this node."""
+    options = RunOptions(store=store, cache_dir=cache_dir, signing_key=signing_key, engine=engine, settle_s=1.0)
+    with progress_bar("packing") as progress:
+        captured, path = capture_by_hand(options, command, os.environ, progress=progress)
+    manifest = captured.manifest
+    if as_json:
+        print_json({
+            "generation": manifest.digest, "published": captured.published, "files": len(manifest.files),
+            "bytes": manifest.size_bytes,
+            "pack_bytes": manifest.pack.size_bytes, "root": str(path),
+        })  # fmt: skip
+    elif captured.published:
+        print(
+            f"published generation {manifest.digest[:12]}: {len(manifest.files)} files, {format_bytes(manifest.size_bytes)},"
+            f" from {path}"
+        )
+    else:
+        print("another publisher was quicker; theirs is the newest generation")
+    if not captured.published:
+        raise typer.Exit(1)
+
+
+@app.command(context_settings=_WITH_COMMAND, epilog="Example: glowplug cache explain -- vllm serve Qwen/Qwen3-8B")
+def explain(
+    command: Command, store: Store = None, cache_dir: CacheDir = None, engine: Engine = None, as_json: AsJson = False
+) -> None:
+    """Say why a command would miss: the nearest envelopes in the store, and what differs."""
+    options = RunOptions(store=store, cache_dir=cache_dir, engine=engine)
+    _, envelope, _ = understand(options, command, os.environ)
+    found = explaining.neighbours(_repository(options), envelope)
+    if as_json:
+        print_json(
+            {
+                "envelope": envelope.digest,
+                "neighbours": [
+                    {
+                        "envelope": neighbour.digest,
+                        "differences": [
+                            {"path": difference.path, "ours": difference.ours, "theirs": difference.theirs}
+                            for difference in neighbour.differences
+                        ],
+                    }
+                    for neighbour in found
+                ],
+            }
+        )
+        return
+    print(f"this command's envelope is {envelope.digest[:12]}")
+    if not found:
+        print("the store holds no other to compare it with")
+    for neighbour in found:
+        if not neighbour.differences:
+            print(f"{neighbour.digest[:12]} is the same: a start would find it")
+            continue
+        print(f"{neighbour.digest[:12]} differs in {len(neighbour.differences)}:")
+        for difference in neighbour.differences:
+            print(f"  {difference.path}: here {_value(difference.ours)}, there {_value(difference.theirs)}")
+
+
+def _value(text: str | None) -> str:
+    if text is None:
+        return "nothing"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+@app.command(epilog="Example: glowplug cache verify --store s3://bucket/glowplug")
+def verify(
+    envelope: Annotated[str | None, typer.Argument(help="The beginning of an envelope's digest. Default: all of them.")] = None,
+    store: Store = None,
+    trusted_keys: TrustedKeys = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check every generation, from its signature to the last byte of its pack. Exit code 1 if any is bad."""
+    options = RunOptions(store=store, trusted_keys=tuple(trusted_keys or ()))
+    repository = _repository(options)
+    trust = trust_for(options, os.environ)
+    prefix = find_envelope(repository, envelope) if envelope else ""
+    with progress_bar("verifying") as progress:
+        findings = [
+            verify_generation(repository, shelf.envelope_digest, stored.digest, trust, progress=progress)
+            for shelf in repository.shelves(prefix)
+            for stored in shelf.generations
+        ]
+    if as_json:
+        print_json([
+            {
+                "envelope": finding.envelope_digest, "generation": finding.generation, "files": finding.files,
+                "bytes": finding.size_bytes, "problem": finding.problem,
+            }
+            for finding in findings
+        ])  # fmt: skip
+    elif findings:
+        print_table(
+            ["ENVELOPE", "GENERATION", "FILES", "SIZE", "RESULT"],
+            [
+                [
+                    finding.envelope_digest[:12], finding.generation[:12], str(finding.files), format_bytes(finding.size_bytes),
+                    finding.problem or "good",
+                ]
+                for finding in findings
+            ],
+        )  # fmt: skip
+    else:
+        print(f"{repository.store.url} holds no caches")
+    if any(finding.problem for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: glowplug cache gc --store s3://bucket/glowplug --keep 1 --delete")
+def gc(
+    store: Store = None,
+    keep: Annotated[int, typer.Option(help="Generations kept for each envelope.")] = collecting.KEEP,
+    min_age: Annotated[str, typer.Option(help="Nothing younger is touched.")] = "24h",
+    delete: Annotated[bool, typer.Option("--delete", help="Remove; without it, only say what would be.")] = False,
+    trusted_keys: TrustedKeys = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove old generations, and packs that no generation names. A dry run unless --delete is given."""
+    options = RunOptions(store=store, trusted_keys=tuple(trusted_keys or ()))
+    repository = _repository(options)
+    grace_s = parse_seconds(min_age, name="--min-age")
+    removals = list(collecting.plan(repository, trust_for(options, os.environ), keep=keep, grace_s=grace_s))
+    if delete:
+        collecting.sweep(repository, removals)
+    size_bytes = sum(removal.size_bytes for removal in removals)
+    if as_json:
+        print_json({
+            "deleted": delete,
+            "bytes": size_bytes,
+            "objects": [
+                {
+                    "envelope": removal.envelope_digest, "kind": removal.kind, "digest": removal.digest,
+                    "bytes": removal.size_bytes, "age_s": round(removal.age_s), "reason": removal.reason,
+                }
+                for removal in removals
+            ],
+        })  # fmt: skip
+        return
+    if removals:
+        print_table(
+            ["ENVELOPE", "KIND", "DIGEST", "SIZE", "AGE", "REASON"],
+            [
+                [
+                    removal.envelope_digest[:12], removal.kind, removal.digest[:12], format_bytes(removal.size_bytes),
+                    format_seconds(removal.age_s), removal.reason,
+                ]
+                for removal in removals
+            ],
+        )  # fmt: skip
+    verb = "removed" if delete else "would remove"
+    hint = "" if delete or not removals else "; --delete removes them"
+    print(f"{verb} {len(removals)} objects, {format_bytes(size_bytes)}{hint}")

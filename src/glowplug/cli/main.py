@@ -1,0 +1,89 @@
+"""``glowplug``: the commands, each loaded only when it is called, and the one place where errors become exit codes.
+
+Exit codes: 0 done; 1 a finding, a failed check, or an error of the store or the machine; 2 usage; 130 interrupted; and for
+``run`` the command's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from glowplug import __version__
+from glowplug.errors import GlowplugError, UsageError
+
+# Command to its module, and to the line that "glowplug --help" shows. Loading one costs nothing for the others: "run" must not pay
+# for what "inject" needs.
+_COMMANDS = {
+    "run": ("glowplug.cli.run", "Run an engine with a shared compile cache."),
+    "cache": ("glowplug.cli.cache", "Look at, check and clean a store of compile caches."),
+    "keys": ("glowplug.cli.keys", "Make and show signing keys."),
+    "inject": ("glowplug.cli.inject", "Write a folder that runs Glowplug beside an engine in an unmodified image."),
+}
+
+
+class _LazyGroup(TyperGroup):
+    """Commands by name; a module is imported when its command is called, or when its own help is asked for."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002  typer's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str):  # type: ignore[no-untyped-def,override]  # noqa: ANN202, ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(_COMMANDS[cmd_name][0])
+        command = typer.main.get_command(module.app)
+        command.name = cmd_name
+        command.short_help = command.short_help or _COMMANDS[cmd_name][1]
+        return command
+
+
+app = typer.Typer(
+    cls=_LazyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Start an LLM inference server on a new node as fast as on a warm one."""
+    if version:
+        print(f"glowplug {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        app()
+    except UsageError as error:
+        _say(error)
+        sys.exit(2)
+    except GlowplugError as error:
+        _say(error)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has gone; there is nobody to tell
+        sys.exit(1)
+
+
+def _say(error: GlowplugError) -> None:
+    print(f"glowplug: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"  hint: {error.hint}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

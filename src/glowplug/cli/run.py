@@ -1,0 +1,104 @@
+"""``glowplug run [OPTIONS] -- COMMAND``: one start, supervised."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path  # noqa: TC003  typer reads the annotations
+from typing import Annotated
+
+import typer
+
+from glowplug.errors import UsageError
+from glowplug.run.clock import Clock
+from glowplug.run.options import RunOptions
+from glowplug.run.supervisor import supervise
+from glowplug.units import parse_seconds
+
+_CLOCK = Clock()
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_EXAMPLE = """
+Examples:
+
+  glowplug run --store s3://bucket/glowplug -- vllm serve Qwen/Qwen3-8B
+
+  glowplug run -- python train.py
+"""
+
+
+@app.command(
+    "run",
+    epilog=_EXAMPLE,
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False, "help_option_names": ["-h", "--help"]},
+)
+def run(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND [ARG]...", help="The engine's command, as it is.")
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            envvar="GLOWPLUG_STORE",
+            help="s3://bucket/prefix or file:///folder. Without one, a store of your own in your cache folder.",
+        ),
+    ] = None,
+    cache_dir: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="GLOWPLUG_CACHE_DIR",
+            help="Where the live cache lies, on this node's disk. Default: $XDG_CACHE_HOME/glowplug/live or /var/tmp/glowplug-UID.",
+        ),
+    ] = None,
+    report: Annotated[Path | None, typer.Option(envvar="GLOWPLUG_REPORT", help="Write the start report here, as JSON.")] = None,
+    restore_deadline: Annotated[
+        str, typer.Option(envvar="GLOWPLUG_RESTORE_DEADLINE", help="Start cold if the restore takes longer.")
+    ] = "30s",
+    publish_deadline: Annotated[
+        str, typer.Option(envvar="GLOWPLUG_PUBLISH_DEADLINE", help="Give a publication up after this time.")
+    ] = "300s",
+    settle: Annotated[
+        str, typer.Option(envvar="GLOWPLUG_SETTLE", help="How long the cache must be unchanged before it is published.")
+    ] = "3s",
+    ready_timeout: Annotated[
+        str, typer.Option(envvar="GLOWPLUG_READY_TIMEOUT", help="Stop waiting for readiness; the engine goes on.")
+    ] = "1h",
+    publish: Annotated[bool, typer.Option(envvar="GLOWPLUG_PUBLISH", help="Publish what a cold start compiled.")] = True,
+    restore: Annotated[bool, typer.Option(envvar="GLOWPLUG_RESTORE", help="Restore what has been published.")] = True,
+    cache: Annotated[bool, typer.Option(envvar="GLOWPLUG_CACHE", help="Off: only run and report.")] = True,
+    signing_key: Annotated[
+        str | None, typer.Option(help="Private key: PEM file, PEM text, or KMS ARN. Also GLOWPLUG_SIGNING_KEY.")
+    ] = None,
+    trusted_keys: Annotated[
+        list[str] | None, typer.Option(help="Public keys: files, folders, or KMS ARNs. Also GLOWPLUG_TRUSTED_KEYS.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(envvar="GLOWPLUG_ENGINE", help="vllm or generic; default: by the command.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", envvar="GLOWPLUG_QUIET", help="No table, warnings only.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write the start report to standard error as one line of JSON.")] = False,
+) -> None:
+    """Run an engine with a shared compile cache.
+
+    The newest compile cache that was published for exactly this software, hardware, model and command is restored, its signature
+    verified; then COMMAND starts, its output and exit code untouched. A cold start's cache is published once the engine is ready.
+    If anything of this fails, the engine starts cold.
+    """
+    if not command:
+        raise UsageError("no command to run", object="COMMAND", hint="write it after --, as in: glowplug run -- vllm serve MODEL")
+    options = RunOptions(
+        store=store or None,
+        cache_dir=cache_dir,
+        report=report,
+        restore_deadline_s=parse_seconds(restore_deadline, name="--restore-deadline"),
+        publish_deadline_s=parse_seconds(publish_deadline, name="--publish-deadline"),
+        settle_s=parse_seconds(settle, name="--settle"),
+        ready_timeout_s=parse_seconds(ready_timeout, name="--ready-timeout"),
+        publish=publish,
+        restore=restore,
+        cache=cache,
+        signing_key=signing_key,
+        trusted_keys=tuple(trusted_keys or ()),
+        engine=engine,
+        quiet=quiet,
+        json=as_json,
+    )
+    raise typer.Exit(supervise(options, command, os.environ, clock=_CLOCK))

@@ -1,0 +1,161 @@
+"""A command's cache without the command: what its envelope is, restore it ahead of time, capture it by hand.
+
+The same steps as a supervised start, in the same order and with the same checks, but here a person waits, so errors are raised
+instead of failing open.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from glowplug.cache.capture import Captured, capture
+from glowplug.cache.deadline import unbounded
+from glowplug.cache.keyring import config_home, load_publishing
+from glowplug.cache.live import claim
+from glowplug.cache.repository import Repository
+from glowplug.cache.restore import Restored, restore
+from glowplug.cache.secrets import SecretScan
+from glowplug.engines.registry import recognise
+from glowplug.errors import IncompatibleError, ObjectNotFound, UsageError
+from glowplug.run.restoring import describe, store_for, trust_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from glowplug.cache.envelope import Envelope
+    from glowplug.engines.base import Launch
+    from glowplug.run.options import RunOptions
+
+
+def understand(options: RunOptions, argv: Sequence[str], env: Mapping[str, str]) -> tuple[Launch, Envelope, Path]:
+    """A command, its envelope, and the folder its live folder lies in.
+
+    Raises:
+        UsageError: no command, or one that its engine could not start with.
+    """
+    if not argv:
+        raise UsageError("no command", object="COMMAND", hint="write it after --, exactly as glowplug run gets it")
+    launch = recognise(tuple(argv), env, os.getcwd(), engine=options.engine)
+    envelope, base = describe(launch, options, env)
+    return launch, envelope, base
+
+
+def restore_ahead(
+    options: RunOptions, argv: Sequence[str], env: Mapping[str, str], *, progress: Callable[[int, int], None]
+) -> tuple[Restored, Path]:
+    """Put the newest generation for a command into its live folder, where the next ``run`` on this node finds it.
+
+    Args:
+        options: store, cache folder and keys.
+        argv: the command.
+        env: the environment it will have.
+        progress: told the bytes done since the last call, and the bytes in all.
+
+    Raises:
+        ObjectNotFound: nothing has been published for it.
+        GlowplugError: as ``cache.restore.restore`` and ``Repository.load``.
+    """
+    _, envelope, base = understand(options, argv, env)
+    store = store_for(options, env)
+    repository = Repository(store)
+    pointer = repository.latest(envelope.digest)
+    if pointer is None:
+        raise ObjectNotFound(
+            f"nothing has been published for envelope {envelope.digest[:12]}",
+            object=envelope.digest,
+            hint="glowplug cache explain tells why",
+        )
+    manifest = repository.load(envelope.digest, pointer.generation, trust_for(options, env))
+    with claim(base, envelope.digest) as live:
+        restored = restore(
+            store,
+            repository.pack_key(envelope.digest, manifest.pack.sha256),
+            manifest,
+            live.path,
+            deadline=unbounded("restore"),
+            progress=lambda done: progress(done, manifest.size_bytes),
+        )
+        return restored, live.path
+
+
+def capture_by_hand(
+    options: RunOptions, argv: Sequence[str], env: Mapping[str, str], *, progress: Callable[[int], None]
+) -> tuple[Captured, Path]:
+    """Publish what lies in a command's live folder.
+
+    Raises:
+        LocalError: there is nothing, or the folder is in use by a running engine.
+        GlowplugError: as ``cache.capture.capture``; UsageError if there is no key to sign with.
+    """
+    launch, envelope, base = understand(options, argv, env)
+    publishing = load_publishing(env, key=options.signing_key, keys=options.trusted_keys, home=config_home(env))
+    if publishing.signer is None:
+        raise UsageError(publishing.reason, object="--signing-key", hint="glowplug keys create makes a key")
+    repository = Repository(store_for(options, env))
+    pointer = repository.latest(envelope.digest)
+    with claim(base, envelope.digest) as live:
+        captured = capture(
+            repository,
+            envelope,
+            live.path,
+            launch.families,
+            publishing.signer,
+            replaces=pointer,
+            cold_start_s=None,
+            ranks=launch.ranks,
+            settle_s=options.settle_s,
+            scan_secrets=SecretScan(env),
+            deadline=unbounded("publish"),
+            progress=progress,
+        )
+        return captured, live.path
+
+
+def find_envelope(repository: Repository, prefix: str) -> str:
+    """The one envelope in the store whose digest begins like this.
+
+    Raises:
+        ObjectNotFound: none does.
+        UsageError: several do, or it is no hexadecimal prefix.
+    """
+    if not prefix or not all(letter in "0123456789abcdef" for letter in prefix):
+        raise UsageError(
+            f"{prefix!r} is not the beginning of an envelope's digest", object=prefix, hint="glowplug cache ls lists them"
+        )
+    found = [shelf.envelope_digest for shelf in repository.shelves(prefix)]
+    if not found:
+        raise ObjectNotFound(f"no envelope {prefix} in {repository.store.url}", object=prefix, hint="glowplug cache ls lists them")
+    if len(found) > 1:
+        raise UsageError(f"{prefix} stands for {len(found)} envelopes", object=prefix, hint="write more digits")
+    return found[0]
+
+
+def find_generation(repository: Repository, envelope_digest: str, prefix: str | None) -> str:
+    """The one generation of an envelope whose digest begins like this; the newest one for None.
+
+    Raises:
+        ObjectNotFound: none.
+        IncompatibleError: several begin so.
+    """
+    if prefix is None:
+        pointer = repository.latest(envelope_digest)
+        if pointer is None:
+            raise ObjectNotFound(f"envelope {envelope_digest[:12]} has no published generation", object=envelope_digest)
+        return pointer.generation
+    found = [
+        stored.digest
+        for shelf in repository.shelves(envelope_digest)
+        for stored in shelf.generations
+        if stored.digest.startswith(prefix)
+    ]
+    if len(found) != 1:
+        problem = "no" if not found else "more than one"
+        error = ObjectNotFound if not found else IncompatibleError
+        raise error(
+            f"{problem} generation {prefix} of envelope {envelope_digest[:12]}",
+            object=prefix,
+            hint="glowplug cache show lists them",
+        )
+    return found[0]

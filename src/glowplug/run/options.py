@@ -1,0 +1,58 @@
+"""How a start is to be supervised: plain values, read from the command line and the environment by ``cli``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from glowplug.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Options of ``glowplug run``.
+
+    Attributes:
+        store: the store's URL; None for the user's own store in their cache folder.
+        cache_dir: where live folders lie; None for ``cache.live.default_base``.
+        report: where the start report goes as JSON; None for nowhere.
+        restore_deadline_s: after so many seconds without a complete restore the engine starts cold.
+        publish_deadline_s: after so many seconds a capture is given up.
+        settle_s: how long the cache tree must not change before it is captured.
+        ready_timeout_s: after so many seconds without readiness nothing is captured any more; the engine is left alone.
+        publish: whether a cold start's cache is published.
+        restore: whether a published cache is looked for.
+        cache: False leaves the engine's cache settings alone, restores and publishes nothing.
+        signing_key: PEM file, folder, or KMS ARN; None for the environment's or the user's own.
+        trusted_keys: the same for public keys; empty for the environment's or the user's own.
+        engine: an adapter's name; None to recognise it from the command.
+        quiet: print warnings only.
+        json: print the report as one line of JSON instead of a table.
+    """
+
+    store: str | None = None
+    cache_dir: Path | None = None
+    report: Path | None = None
+    restore_deadline_s: float = 30.0
+    publish_deadline_s: float = 300.0
+    settle_s: float = 3.0
+    ready_timeout_s: float = 3600.0
+    publish: bool = True
+    restore: bool = True
+    cache: bool = True
+    signing_key: str | None = None
+    trusted_keys: tuple[str, ...] = ()
+    engine: str | None = None
+    quiet: bool = False
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("restore_deadline_s", "publish_deadline_s", "ready_timeout_s"):
+            if getattr(self, name) <= 0:
+                option = "--" + name.removesuffix("_s").replace("_", "-")
+                raise UsageError(f"{option} must be longer than 0 s", object=option)
+        if self.settle_s < 0:
+            raise UsageError("--settle must not be negative", object="--settle")

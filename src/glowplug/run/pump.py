@@ -1,0 +1,73 @@
+"""Pass-through of the engine's output: byte for byte to where it was going, and line by line to a reader.
+
+The bytes come first: they are written before anything looks at them, and whatever the reader does cannot hold them up or change
+them. If the far end is gone, reading ends too, and the engine meets the same broken pipe that it would have met without us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CHUNK_BYTES = 64 * 1024
+_LINE_BYTES = 16 * 1024  # a longer line is cut for the reader, never for the user
+
+
+class Pump:
+    """A pipe whose far end the engine writes to.
+
+    Args:
+        target: descriptor to which every byte goes.
+        on_line: given each line, without its end, and decoded with replacement; must not raise.
+    """
+
+    def __init__(self, target: int, on_line: Callable[[str], None]) -> None:
+        self._target = target
+        self._on_line: Callable[[str], None] | None = on_line
+        self._source, self.inlet = os.pipe()  # neither is inherited: posix_spawn's dup2 makes the child's own
+        self._partial = b""
+        self._thread = threading.Thread(target=self._run, name="glowplug-pump", daemon=True)
+
+    def start(self) -> None:
+        """Begin, once the engine holds the inlet: this process lets go of it."""
+        os.close(self.inlet)
+        self._thread.start()
+
+    def stop_reading_lines(self) -> None:
+        """Only pass through from now on."""
+        self._on_line = None
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the engine and all who inherited its output have closed it, but no longer than this."""
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := os.read(self._source, _CHUNK_BYTES):
+                view = memoryview(chunk)
+                while view:
+                    view = view[os.write(self._target, view) :]
+                if self._on_line is not None:
+                    self._split(chunk)
+        os.close(self._source)
+
+    def _split(self, chunk: bytes) -> None:
+        *lines, self._partial = (self._partial + chunk).split(b"\n")
+        self._partial = self._partial[-_LINE_BYTES:]
+        for line in lines:
+            on_line = self._on_line
+            if on_line is not None:
+                on_line(line[:_LINE_BYTES].decode("utf-8", "replace").rstrip("\r"))
+
+
+def same_target(left: int, right: int) -> bool:
+    """Whether two descriptors lead to the same file, pipe or terminal: then one pipe keeps the order of what is written to both."""
+    try:
+        return os.path.samestat(os.fstat(left), os.fstat(right))
+    except OSError:
+        return False

@@ -1,0 +1,178 @@
+"""The steps before the engine is spawned: envelope, live folder, look-up, restore. All of them fail open.
+
+Whatever goes wrong here ends in a ``Prepared`` that says so and an engine that starts cold. Only usage errors leave this module:
+they are raised before anything has happened.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from glowplug.cache.envelope import Envelope
+from glowplug.cache.families import environment
+from glowplug.cache.keyring import config_home, load_trust
+from glowplug.cache.live import LiveRoot, claim, default_base
+from glowplug.cache.repository import Pointer, Repository
+from glowplug.cache.restore import Restored, restore
+from glowplug.cache.tree import TreeFile, scan
+from glowplug.cache.usage import age_access_times
+from glowplug.errors import DeadlineExceeded, GlowplugError, IntegrityError, LocalError, ObjectNotFound, UnknownKey
+from glowplug.store import open_store
+from glowplug.timeline.outcome import Lookup
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from glowplug.cache.deadline import Deadline
+    from glowplug.cache.manifest import Manifest
+    from glowplug.cache.trust import Trust
+    from glowplug.engines.base import Launch
+    from glowplug.run.options import RunOptions
+    from glowplug.store.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What the store had for this start.
+
+    Attributes:
+        lookup: how the search ended, for the report.
+        pointer: what ``latest`` said, if it could be read; a publication replaces exactly this.
+        manifest: of the restored generation.
+        restored: what the restore brought.
+        may_publish: False where a publication would not help or not be right; the look-up's reason says why.
+    """
+
+    lookup: Lookup
+    pointer: Pointer | None = None
+    manifest: Manifest | None = None
+    restored: Restored | None = None
+    may_publish: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that is known when the engine is spawned.
+
+    Attributes:
+        launch: the command, understood.
+        envelope: for which starts its cache is good; None if it could not be computed.
+        live: the live folder; None if there is none, and then the engine's own settings are left alone.
+        search: what the store had.
+        before: compiled files in the live folder before the engine started, by path, restored or from an earlier start.
+        store_url: the store, for messages.
+        repository: the store, if it could be opened.
+    """
+
+    launch: Launch
+    envelope: Envelope | None = None
+    live: LiveRoot | None = None
+    search: Search = field(default_factory=lambda: Search(Lookup("off", "the cache is turned off"), may_publish=False))
+    before: Mapping[str, TreeFile] = field(default_factory=dict)
+    store_url: str = ""
+    repository: Repository | None = None
+
+    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """What the engine gets: its own environment, the cache variables, and no private key of ours."""
+        child = {name: value for name, value in env.items() if name != "GLOWPLUG_SIGNING_KEY"}
+        if self.live is not None:
+            child |= environment(self.launch.families, self.live.path)
+        return child
+
+
+def default_store(env: Mapping[str, str]) -> str:
+    """The user's own store, in their cache folder, as a ``file://`` URL."""
+    base = env.get("XDG_CACHE_HOME", "")
+    if base.startswith("/"):
+        return f"file://{base}/glowplug/store"
+    home = env.get("HOME", "")
+    if home.startswith("/") and os.access(home, os.W_OK):
+        return f"file://{home}/.cache/glowplug/store"
+    return f"file://{default_base(env)}/store"
+
+
+def describe(launch: Launch, options: RunOptions, env: Mapping[str, str]) -> tuple[Envelope, Path]:
+    """The envelope of a start, and the folder under which its live folder lies."""
+    base = Path(os.path.abspath(options.cache_dir)) if options.cache_dir else default_base(env)
+    components = dict(launch.components)
+    if not launch.relocatable:
+        components["paths"] = {"cache": str(base)}
+    return Envelope(components), base
+
+
+def claim_live(prepared: Prepared, base: Path) -> Prepared:
+    """Take the live folder. On failure the cache takes no part in the start."""
+    if prepared.envelope is None:
+        return prepared
+    try:
+        return replace(prepared, live=claim(base, prepared.envelope.digest))
+    except LocalError as error:
+        return replace(prepared, search=Search(Lookup("off", error.line()), may_publish=False))
+
+
+def look_up_and_restore(prepared: Prepared, store: Store, trust: Trust, *, deadline: Deadline, options: RunOptions) -> Prepared:
+    """Find the newest generation for the envelope and put it into the live folder.
+
+    Blocks for at most the deadline plus one request's own time-out. Raises nothing but programming errors.
+    """
+    envelope, live = prepared.envelope, prepared.live
+    assert envelope is not None  # noqa: S101  the caller's own order of steps
+    assert live is not None  # noqa: S101  the same
+    repository = Repository(store)
+    prepared = replace(prepared, repository=repository)
+    pointer: Pointer | None = None
+    try:
+        if not options.restore:
+            return replace(prepared, search=Search(Lookup("off", "restoring is turned off (--no-restore)")))
+        pointer = repository.latest(envelope.digest)
+        deadline.check()
+        if pointer is None:
+            return replace(prepared, search=Search(Lookup("none", "nothing has been published for this envelope")))
+        manifest = repository.load(envelope.digest, pointer.generation, trust)
+        deadline.check()
+        pack_key = repository.pack_key(envelope.digest, manifest.pack.sha256)
+        restored = restore(store, pack_key, manifest, live.path, deadline=deadline)
+    except GlowplugError as error:
+        return replace(prepared, search=_failed(error, pointer))
+    return replace(prepared, search=Search(Lookup("restored", generation=manifest.digest), pointer, manifest, restored))
+
+
+def note_files(prepared: Prepared) -> Prepared:
+    """Remember which compiled files lie in the live folder before the engine starts, and make their next reading visible."""
+    if prepared.live is None:
+        return prepared
+    try:
+        files = scan(prepared.live.path, prepared.launch.families)
+    except OSError:
+        return prepared  # the folder can't be listed; then nothing can be proven from it either
+    compiled = [file for file in files if file.compiled]
+    age_access_times(prepared.live.path, compiled)
+    return replace(prepared, before={file.path: file for file in compiled})
+
+
+def trust_for(options: RunOptions, env: Mapping[str, str]) -> Trust:
+    """Whose signatures count for this start. Raises UsageError."""
+    return load_trust(env, keys=options.trusted_keys, signing_key=options.signing_key, home=config_home(env))
+
+
+def store_for(options: RunOptions, env: Mapping[str, str]) -> Store:
+    """The store of this start. Raises UsageError."""
+    return open_store(options.store or default_store(env), env=env)
+
+
+def _failed(error: GlowplugError, pointer: Pointer | None) -> Search:
+    match error:
+        case IntegrityError():
+            # What is broken is replaced by the next publication. What somebody else has signed is theirs.
+            return Search(Lookup("refused", error.line()), pointer, may_publish=not isinstance(error, UnknownKey))
+        case ObjectNotFound():
+            return Search(Lookup("none", f"a part of the newest generation is missing: {error.line()}"), pointer)
+        case DeadlineExceeded():
+            return Search(Lookup("none", error.line()), pointer, may_publish=False)
+        case LocalError():
+            return Search(Lookup("off", error.line()), pointer, may_publish=False)
+        case _:
+            return Search(Lookup("off", error.line()), pointer)

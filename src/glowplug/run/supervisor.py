@@ -1,0 +1,285 @@
+"""The supervisor: restore, spawn, watch, report, publish. One start from its first moment to the engine's exit.
+
+Threads: the main thread waits for signals and for the engine's end, and does nothing else; one thread restores before the spawn;
+one or two pass the output through; one watches for readiness, reports and publishes. None of them can stop the engine from
+starting or make it wait for longer than the deadlines say, and the exit code is always the engine's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from glowplug.cache.deadline import Deadline
+from glowplug.engines.base import ExitReadiness, HttpReadiness, Launch
+from glowplug.engines.generic.log import GenericLog
+from glowplug.engines.registry import recognise
+from glowplug.errors import GlowplugError, LocalError, UsageError
+from glowplug.run import process
+from glowplug.run.clock import Clock
+from glowplug.run.console import Console, terminal_width
+from glowplug.run.process import CannotStart, Child
+from glowplug.run.publishing import publish
+from glowplug.run.pump import Pump, same_target
+from glowplug.run.readiness import wait_until_ready
+from glowplug.run.reporting import Steps, build_report
+from glowplug.run.restoring import Prepared, Search, claim_live, describe, look_up_and_restore, note_files, store_for, trust_for
+from glowplug.timeline.outcome import Lookup
+from glowplug.timeline.render import glyphs_for, render
+from glowplug.timeline.report import EngineInfo, PublishReport
+from glowplug.timeline.write import write_report
+from glowplug.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from glowplug.engines.base import EngineLog
+    from glowplug.run.options import RunOptions
+    from glowplug.timeline.report import StartReport
+
+_SHUTDOWN_GRACE_S = 5.0  # for the last output, and for a capture to notice that it was called off
+_POLL_S = 0.1
+
+
+def supervise(options: RunOptions, argv: Sequence[str], env: Mapping[str, str], *, clock: Clock | None = None) -> int:
+    """Run a command with a shared compile cache.
+
+    Blocks until the command has ended. Changes this process's signal mask; call it from the main thread of a process of its own.
+
+    Args:
+        options: how.
+        argv: the command, at least one word.
+        env: the environment it gets.
+        clock: the start's clock; one that begins now if None.
+
+    Returns:
+        The command's exit code; 128 + n if signal n ended it; 126 or 127 if it could not be started.
+
+    Raises:
+        UsageError: the command line or the environment is wrong; nothing was started.
+    """
+    run = _Run(options, tuple(argv), env, clock or Clock(), Console(2, options.quiet))
+    try:
+        program = process.find_program(argv[0], env)
+        return run.go(program)
+    except CannotStart as error:
+        run.console.warn(error.line())
+        return error.exit_code
+
+
+@dataclass
+class _Run:
+    options: RunOptions
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    clock: Clock
+    console: Console
+    steps: Steps = field(default_factory=Steps)
+    gone: threading.Event = field(default_factory=threading.Event)
+    report: StartReport | None = None
+    publishing: Deadline | None = None
+
+    def go(self, program: str) -> int:
+        launch = self._recognise()
+        process.block_signals()
+        prepared = Prepared(launch)
+        try:
+            prepared = self._prepare(prepared)
+            for notice in launch.notices:
+                self.console.warn(notice)
+            stop = process.pending_stop()
+            if stop is not None:
+                return 128 + stop  # it came before there was an engine to pass it on to
+            return self._supervise(program, prepared)
+        finally:
+            if prepared.live is not None:
+                prepared.live.close()
+            process.unblock_signals()
+
+    def _recognise(self) -> Launch:
+        try:
+            return recognise(self.argv, self.env, os.getcwd(), engine=self.options.engine)
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001  fail-open boundary: a start never fails because of us
+            self.console.warn(f"cold start: the command could not be understood: {_describe(error)}")
+            return Launch(
+                EngineInfo("generic", None), {}, relocatable=False, families=(), readiness=ExitReadiness(), ranks=1, log=GenericLog
+            )
+
+    def _prepare(self, prepared: Prepared) -> Prepared:
+        """Everything before the spawn. Usage errors are raised; all else fails open."""
+        if not self.options.cache or not prepared.launch.families:
+            return prepared
+        envelope, base = describe(prepared.launch, self.options, self.env)
+        trust = trust_for(self.options, self.env)
+        store = store_for(self.options, self.env)
+        begun_s = self.clock.now_s()
+        self.steps.note("envelope", 0.0, begun_s)
+        prepared = claim_live(replace(prepared, envelope=envelope, store_url=store.url), base)
+        if prepared.live is not None:
+            prepared = self._restore_in_time(
+                prepared, lambda deadline: look_up_and_restore(prepared, store, trust, deadline=deadline, options=self.options)
+            )
+            prepared = note_files(prepared)
+        self.steps.note("restore", begun_s, self.clock.now_s())
+        lookup = prepared.search.lookup
+        if lookup.state in {"refused", "off"}:
+            self.console.warn(f"cold start: {lookup.reason}")
+        elif lookup.state == "none":
+            self.console.note(f"cold start: {lookup.reason}")
+        if self.options.store is None:
+            self.console.note(f"no --store: using your own, {store.url}")
+        return prepared
+
+    def _restore_in_time(self, prepared: Prepared, work: Callable[[Deadline], Prepared]) -> Prepared:
+        """Do the work in a thread, and wait for it no longer than the deadline, nor past a signal that ends the start."""
+        deadline = Deadline(self.options.restore_deadline_s, step="restore")
+        results: list[Prepared] = []
+
+        def run() -> None:
+            try:
+                results.append(work(deadline))
+            except Exception as error:  # noqa: BLE001  fail-open boundary: a start never fails because of us
+                results.append(replace(prepared, search=Search(Lookup("off", _describe(error)), may_publish=False)))
+
+        thread = threading.Thread(target=run, name="glowplug-restore", daemon=True)
+        thread.start()
+        pause_s = 0.005
+        while thread.is_alive() and deadline.remaining_s and process.pending_stop() is None:
+            thread.join(pause_s)
+            pause_s = min(pause_s * 2, 0.1)
+        deadline.cancel(f"the engine starts after {self.options.restore_deadline_s:g} s at the latest")
+        thread.join(_POLL_S)  # a commit that was under way has ended by now
+        if results:
+            return results[0]
+        reason = f"restore took longer than {self.options.restore_deadline_s:g} s (raise --restore-deadline, or look at the store)"
+        return replace(prepared, search=Search(Lookup("none", reason), may_publish=False))
+
+    def _supervise(self, program: str, prepared: Prepared) -> int:
+        """Spawn the engine and stay until it has ended."""
+        log, lock = prepared.launch.log(), threading.Lock()
+
+        def on_line(line: str) -> None:
+            with lock:
+                log.feed(line, self.clock.now_s())
+
+        pumps = [Pump(1, on_line)] if same_target(1, 2) else [Pump(1, on_line), Pump(2, on_line)]
+        begun_s = self.clock.now_s()
+        child = Child.spawn(
+            program,
+            self.argv,
+            prepared.environment(self.env),
+            stdout=pumps[0].inlet,
+            stderr=pumps[-1].inlet,
+            group=not os.isatty(0),
+        )
+        for pump in pumps:
+            pump.start()
+        spawned_s = self.clock.now_s()
+        self.steps.note("spawn", begun_s, spawned_s)
+
+        def conclude(ready_s: float, exit_code: int | None) -> None:
+            try:
+                self._conclude(prepared, log, spawned_s=spawned_s, ready_s=ready_s, exit_code=exit_code)
+            except Exception as error:  # noqa: BLE001  fail-open boundary: the engine serves on, whatever became of the report
+                self.console.warn(f"no report and no capture: {_describe(error)}")
+
+        def watch(url: str) -> None:
+            ready_s = wait_until_ready(url, self.gone, self.clock.now_s, timeout_s=self.options.ready_timeout_s)
+            if ready_s is not None:
+                for pump in pumps:
+                    pump.stop_reading_lines()
+                conclude(ready_s, None)
+
+        watcher: threading.Thread | None = None
+        if isinstance(prepared.launch.readiness, HttpReadiness):
+            watcher = threading.Thread(target=watch, args=(prepared.launch.readiness.url,), name="glowplug-watch", daemon=True)
+            watcher.start()
+        exit_code = _wait(child)
+        ended_s = self.clock.now_s()
+        self.gone.set()
+        for pump in pumps:
+            pump.join(_SHUTDOWN_GRACE_S)
+        self._end(watcher, lambda: conclude(ended_s, exit_code), exit_code)
+        return exit_code
+
+    def _conclude(self, prepared: Prepared, log: EngineLog, *, spawned_s: float, ready_s: float, exit_code: int | None) -> None:
+        """Report, then publish. For a served engine at ready (``exit_code`` is None), otherwise when the command has ended."""
+        report = build_report(prepared, self.clock, self.steps, log, spawned_s=spawned_s, ready_s=ready_s)
+        report = replace(report, exit_code=exit_code)
+        ended_early = exit_code is not None and (exit_code != 0 or isinstance(prepared.launch.readiness, HttpReadiness))
+        if not ended_early:
+            self._show(report)
+        self._keep(report)
+        if ended_early:
+            published = PublishReport("skipped", f"the command ended with exit code {exit_code}")
+        else:
+            self.publishing = Deadline(self.options.publish_deadline_s, step="publish")
+            if exit_code is None and self.gone.is_set():
+                self.publishing.cancel("the engine has ended")
+            published = publish(prepared, report, self.options, self.env, self.console, deadline=self.publishing)
+            self._tell(published)
+        self._keep(replace(self.report or report, publish=published))
+
+    def _end(self, watcher: threading.Thread | None, conclude: Callable[[], None], exit_code: int) -> None:
+        """The engine has ended: call a capture off, or, for a plain command, begin with it."""
+        if self.report is None and (watcher is None or not watcher.is_alive()):
+            watcher = threading.Thread(target=conclude, name="glowplug-conclude", daemon=True)
+            watcher.start()
+            while watcher.is_alive():
+                caught = process.next_signal(_POLL_S)
+                if caught is not None and caught.number in process.STOPPING and self.publishing is not None:
+                    self.publishing.cancel("interrupted")
+        elif watcher is not None:
+            if self.publishing is not None:
+                self.publishing.cancel("the engine has ended")
+            watcher.join(_SHUTDOWN_GRACE_S)
+        if self.report is not None and self.report.exit_code is None:
+            self._keep(replace(self.report, exit_code=exit_code))
+
+    def _keep(self, report: StartReport) -> None:
+        self.report = report
+        if self.options.report is None:
+            return
+        try:
+            write_report(self.options.report, report)
+        except LocalError as error:
+            self.console.warn(error.line())
+
+    def _show(self, report: StartReport) -> None:
+        if self.options.json:
+            self.console.block(json.dumps(report.to_json()))
+        else:
+            self.console.block(render(report, width=terminal_width(2), color=os.isatty(2), glyphs=glyphs_for(sys.stderr)))
+
+    def _tell(self, published: PublishReport) -> None:
+        if published.state == "published":
+            self.console.note(
+                f"published generation {(published.generation or '')[:12]} in {format_seconds(published.seconds)}:"
+                f" {published.files} files, {format_bytes(published.bytes)} in a pack of {format_bytes(published.pack_bytes)}"
+            )
+        elif published.state == "failed":
+            self.console.warn(f"nothing was published: {published.reason}")
+        elif published.state != "nothing new":
+            self.console.note(f"nothing was published: {published.reason}")
+
+
+def _wait(child: Child) -> int:
+    """Pass signals on until the engine has ended; its exit code."""
+    while True:
+        exit_code = child.reap()
+        if exit_code is not None:
+            return exit_code
+        caught = process.next_signal()
+        if caught is not None and caught.number != signal.SIGCHLD:
+            child.send(caught)
+
+
+def _describe(error: Exception) -> str:
+    return error.line() if isinstance(error, GlowplugError) else f"internal error, {type(error).__name__}: {error}"
