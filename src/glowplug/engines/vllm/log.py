@@ -10,7 +10,8 @@ How lines become phases (earlier wins where two claim one moment):
 2. ``graph capture``: its own figure, which is rounded to whole seconds, corrected by the first progress bar if that was seen.
 3. ``compile``: Dynamo, each graph (compiled or loaded), and the total where a line gives one.
 4. ``profiling``: the first run's own figure.
-5. ``compile`` without figures: the CPU's warm-up from begin to end; a loaded AOT artefact from the begin of profiling on.
+5. ``compile`` without figures: the second between Dynamo and Inductor; the CPU's warm-up from begin to end; a loaded AOT artefact
+   from the begin of profiling on.
 6. ``profiling`` without figures: from the begin of the engine's initialisation until the free memory is known.
 7. ``imports``: from the spawn until the first weight is wanted. ``ready``: from the engine being up to the first good probe.
 
@@ -37,6 +38,7 @@ _MOST_REASONS = 16
 _REASON_CHARS = 300
 _MOST_LINE = 64 * 1024  # of one line; a progress bar is one long line of carriage returns
 _CAPTURE_ROUNDING_S = 1.0
+_SAME_PASS_S = 1.0  # two steps of one compilation that lie closer than this have nothing between them
 
 # What the engine's reason does not say: what to do.
 _ADVICE = (
@@ -93,7 +95,7 @@ class VllmLog:
                 ("graph capture", of(Says.CAPTURE_TOOK)),
                 ("compile", compiling),
                 ("profiling", of(Says.PROFILE_TOOK)),
-                ("compile", [*of(Says.WARM_UP_ENDS), *loaded_whole]),
+                ("compile", [*_bridges(compiling), *of(Says.WARM_UP_ENDS), *loaded_whole]),
                 ("profiling", profiling),
                 ("imports", [(spawned_s, min(begins))] if begins else []),
                 ("ready", [] if up_s is None else [(up_s, ready_s)]),
@@ -157,6 +159,15 @@ def _init_begins(init: list[Span], weights: list[Span]) -> float | None:
     """When profiling began: with the engine's initialisation, if its duration is known, and never before the weights were there."""
     known = [*([min(start for start, _ in init)] if init else []), *([max(end for _, end in weights)] if weights else [])]
     return max(known, default=None)
+
+
+def _bridges(spans: list[Span]) -> Iterator[Span]:
+    """The short gaps between spans."""
+    reached_s: float | None = None
+    for start, end in sorted(spans):
+        if reached_s is not None and 0 < start - reached_s <= _SAME_PASS_S:
+            yield reached_s, start
+        reached_s = end if reached_s is None else max(reached_s, end)
 
 
 def _until(begin_s: float | None, ends: list[Span]) -> Iterator[Span]:

@@ -1,8 +1,8 @@
 """What vLLM's log lines say about a start, from 0.8 to 0.33, as one table.
 
 Why a table: the wording changes with almost every version, and reading a line must not depend on knowing which version wrote it (a
-fork or a nightly build calls itself anything). Taken from the format strings of the releases 0.8.5, 0.10.2, 0.14.1, 0.20.2 and
-0.32.0 and from logs of versions between. Later wordings are added here and in ``tests/engines/logs``; none is ever removed.
+fork or a nightly build calls itself anything). Taken from the format strings of the releases 0.8.5, 0.10.2, 0.14.1, 0.20.2,
+0.32.0 and 0.33.0 and from logs of versions between. Later wordings are added here and in ``tests/engines/logs``; none is removed.
 
 Nothing here knows of phases; ``log.py`` does.
 """
