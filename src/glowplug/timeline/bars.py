@@ -25,7 +25,7 @@ class Glyphs:
         full: a filled column.
         light: a column of what nobody accounts for, or of the start that is compared against.
         left: seven characters that fill one to seven eighths of a column from its left edge.
-        right: fills about the right half of a column.
+        right: three characters that fill about an eighth, a half, and all of a column from its right edge.
         rule: a horizontal line.
         axis: where time begins.
         plain: every other character must be ASCII.
@@ -86,8 +86,10 @@ class Glyphs:
             elif filled == _EIGHTHS:
                 cells[column] = self.full
             elif cells[column] == " ":
-                cells[column] = self.right if begin >= _EIGHTHS // 2 else self.left[filled - 1]
+                # Block characters know seven widths from the left and only two from the right.
+                from_right = begin > 0 and (end == _EIGHTHS or begin >= _EIGHTHS // 2)
+                cells[column] = self.right[min(filled // 3, 2)] if from_right else self.left[filled - 1]
 
 
-BLOCKS = Glyphs("█", "░", "▏▎▍▌▋▊▉", "▐", "─", "│", plain=False)
-ASCII = Glyphs("#", ".", "|||####", "|", "-", "|", plain=True)
+BLOCKS = Glyphs("█", "░", "▏▎▍▌▋▊▉", "▕▐█", "─", "│", plain=False)
+ASCII = Glyphs("#", ".", "|||####", "||#", "-", "|", plain=True)

@@ -180,9 +180,9 @@ def _publish(report: StartReport) -> str:
     if publish is None:
         return ""
     if publish.state == "published":
-        generation = (publish.generation or "")[:_SHORT_DIGEST]
-        sizes = f"{format_bytes(publish.bytes)} packed to {format_bytes(publish.pack_bytes)}"
-        return f"generation {generation}: {publish.files} files, {sizes}, in {format_seconds(publish.seconds)}"
+        packed = f"{format_bytes(publish.pack_bytes)} packed in {format_seconds(publish.seconds)}"
+        sizes = f"{publish.files} files, {format_bytes(publish.bytes)} ({packed})"
+        return f"{sizes} as {(publish.generation or '')[:_SHORT_DIGEST]}"
     return f"{publish.state}: {publish.reason}" if publish.reason else publish.state
 
 

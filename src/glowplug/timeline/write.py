@@ -34,31 +34,40 @@ def write_report(path: Path, report: StartReport) -> None:
     """
     data = (json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n").encode()
     try:
-        target = os.path.realpath(path)  # a link keeps pointing at its file
-        if _is_plain(target):
-            try:
-                _replace(target, data)
-            except OSError as error:
-                if error.errno not in _NOT_BY_RENAME or not os.path.exists(target):
-                    raise
-            else:
-                return
-        with open(target, "wb") as file:
-            file.write(data)
+        if not _is_plain(path) or not _replaced(os.path.realpath(path), data):  # a link keeps pointing at its file
+            _overwrite(path, data)
     except OSError as error:
         raise LocalError(
             f"report not written to {path}: {error.strerror or error}",
             object=str(path),
-            hint="choose a file in a folder you may write to",
+            hint="nobody reads this pipe" if error.errno == errno.ENXIO else "choose a file in a folder you may write to",
         ) from None
 
 
-def _is_plain(target: str) -> bool:
-    """Whether the target is a regular file, or nothing yet."""
+def _is_plain(path: Path) -> bool:
+    """Whether the path leads to a regular file, or to nothing yet."""
     try:
-        return stat.S_ISREG(os.stat(target).st_mode)
+        return stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:
         return True
+
+
+def _replaced(target: str, data: bytes) -> bool:
+    """Replace the target; False where it exists and a rename is not possible here."""
+    try:
+        _replace(target, data)
+    except OSError as error:
+        if error.errno in _NOT_BY_RENAME and os.path.exists(target):
+            return False
+        raise
+    return True
+
+
+def _overwrite(path: Path, data: bytes) -> None:
+    # Without O_NONBLOCK a pipe that nobody reads would hold the caller for ever; with it, opening fails.
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o666), "wb") as file:
+        os.set_blocking(file.fileno(), True)
+        file.write(data)
 
 
 def _replace(target: str, data: bytes) -> None:
