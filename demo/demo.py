@@ -49,12 +49,15 @@ def main() -> int:
     try:
         code = _show(folder, options.store)
     except DemoFailed as error:
-        print(f"\nerror: {error}\nEverything it wrote is in {folder}", file=sys.stderr)
-        return 1
+        print(f"\nerror: {error}", file=sys.stderr)
+        code = 1
     except KeyboardInterrupt:
-        print("\ninterrupted; the server is stopped, and nothing is left behind", file=sys.stderr)
+        print("\ninterrupted; the servers are stopped, and nothing is left behind", file=sys.stderr)
         code = 130
-    shutil.rmtree(folder, ignore_errors=True)
+    if code == 1:
+        print(f"The output, reports and caches are in {folder}", file=sys.stderr)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
     return code
 
 
@@ -102,7 +105,8 @@ def _conclude(reports: list[tuple[str, StartReport]]) -> int:
     elif warm.outcome != "hit":
         print(f"FAILED: the second start was no hit but {warm.outcome}: {warm.reason}", file=sys.stderr)
     elif warm.wall_s >= cold.wall_s:
-        print("FAILED: the second start was not faster", file=sys.stderr)
+        slower = max(warm.phases, key=lambda phase: phase.seconds - sum(p.seconds for p in cold.phases if p.name == phase.name))
+        print(f"FAILED: the second start was not faster: see {slower.name}. On a busy machine, run it again", file=sys.stderr)
     else:
         print(f"The second start was ready {format_seconds(cold.wall_s - warm.wall_s)} sooner: {warm.reason}.")
         return 0

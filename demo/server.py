@@ -150,6 +150,7 @@ class Server:
 
     def _wait(self, condition: Callable[[], bool], state: str, timeout_s: float) -> None:
         begun = spoken = time.monotonic()
+        said = ""
         while not condition():
             now = time.monotonic()
             if self.process is None or self.process.poll() is not None:
@@ -158,9 +159,15 @@ class Server:
                 end = self._log_end(_LOG_LINES)
                 raise DemoFailed(f"the server was not {state} within {timeout_s:.0f} s. The end of its output:\n{end}")
             if now - spoken >= _HEARTBEAT_S:
-                spoken = now
-                self.say(f"  ... {self._log_end(1).strip()[:100]}")
+                spoken, last_line = now, self._last_line()
+                self.say(f"  ... {last_line}" if last_line != said else f"  ... {now - begun:.0f} s")
+                said = last_line
             time.sleep(_POLL_S)
+
+    def _last_line(self) -> str:
+        """What the server said last, without the stamps that its lines begin with."""
+        words = self._log_end(1).rpartition("] ")[2].split()
+        return " ".join(words)[:90]
 
     def _log_end(self, lines: int) -> str:
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
