@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["testbed.fixtures_vllm"]
+pytest_plugins = ["testbed.fixtures_vllm", "testbed.fixtures"]

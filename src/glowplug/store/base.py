@@ -24,7 +24,10 @@ class ObjectInfo:
     size_bytes: int
     """Length of the object."""
     etag: str
-    """Opaque; equal if and only if the content under the key has not been replaced. Kept as the server sent it, quotes included."""
+    """Opaque; changes when the content under the key does. Kept as the server sent it, quotes included.
+
+    Some servers derive it from the content, so writing the same bytes again may or may not change it.
+    """
     modified_s: float
     """When the object was last written, by the store's own clock, in seconds since the epoch."""
 

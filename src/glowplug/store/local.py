@@ -1,0 +1,309 @@
+"""A store in a folder: a disk of this machine, or a file system that several machines mount.
+
+Writes are atomic: content goes to a temporary file in the store's own spool folder and is then renamed (``put``, ``put_file``),
+linked (``put_if_absent``: ``link(2)`` fails if the name exists, on NFS as well), or, under an exclusive ``flock``, compared and
+renamed (``put_if_match``). Everything the store needs for itself lies under ``.glowplug`` in its root and is never listed.
+
+An ETag is made of the inode, the size, and the modification time, whose digits below a millisecond this store draws by chance.
+A replacement is always a new inode while the old one still exists, so two successive contents never share an ETag, and no content
+need be read to tell it.
+
+It never follows a symbolic link in place of an object, never creates anything on a read, and never calls ``fsync``: what it keeps
+is checked by digest or signature whenever it is read, so a write torn by a power failure costs one cold start and no wrong answer.
+
+The root, when this store creates it, is private (0700). Below it the process's umask decides, so that an administrator who makes
+the root can share it between users.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import random
+import shutil
+import stat
+import time
+from typing import TYPE_CHECKING
+
+from glowplug.errors import ConditionalWritesUnsupported, LocalError, ObjectChanged, ObjectNotFound, PreconditionFailed, Unreachable
+from glowplug.store import local_errors
+from glowplug.store.base import Blob, ObjectInfo
+from glowplug.store.keys import RESERVED, check_key, check_list_prefix, is_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_ABANDONED_AFTER_S = 86_400.0
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
+# A directory emptied by a delete may be removed between our mkdir and our rename; each round then makes it anew.
+_PLACE_ROUNDS = 20
+
+
+class LocalStore:
+    """Objects as files below ``root``. Satisfies ``store.base.Store``; it waits for the disk and for its lock only.
+
+    Args:
+        root: absolute; created by the first write.
+        url: the store as the user wrote it.
+    """
+
+    def __init__(self, root: Path, *, url: str) -> None:
+        self._root = root
+        self._url = url
+        self._swept = False
+
+    @property
+    def url(self) -> str:
+        """As the user wrote it."""
+        return self._url
+
+    @property
+    def spool(self) -> Path | None:
+        """Temporary files, on the same file system as the objects.
+
+        What is older than a day is removed at the first use.
+
+        Raises:
+            Forbidden: the folder can't be created.
+        """
+        spool = self._reserved("spool")
+        if not self._swept:
+            self._swept = True
+            _sweep(spool)
+        return spool
+
+    def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> None:
+        """See ``Store.read_into``. The bytes go from the page cache into the buffer (``preadv``)."""
+        path = self._path(key)
+        view = buffer.cast("B")
+        if not view.nbytes:
+            return
+        with local_errors.named(str(path)), _opened(path) as fd:
+            if if_match is not None and _etag(os.fstat(fd)) != if_match:
+                raise ObjectChanged(f"{path} has changed since it was looked up", object=str(path), hint="look it up again")
+            filled = 0
+            while filled < view.nbytes:
+                count = os.preadv(fd, [view[filled:]], start + filled)
+                if not count:
+                    ends = f"{path} ends at byte {start + filled}, before the range that was asked for"
+                    raise Unreachable(ends, object=str(path), hint="the object is not what was expected; publish it again")
+                filled += count
+
+    def get(self, key: str) -> Blob:
+        """See ``Store.get``."""
+        path = self._path(key)
+        with local_errors.named(str(path)), _opened(path) as fd, open(fd, "rb", closefd=False) as file:
+            return Blob(file.read(), _etag(os.fstat(fd)))
+
+    def head(self, key: str) -> ObjectInfo:
+        """See ``Store.head``."""
+        path = self._path(key)
+        with local_errors.named(str(path)):
+            try:
+                status = os.stat(path, follow_symlinks=False)
+            except NotADirectoryError as error:
+                raise FileNotFoundError(errno.ENOENT, "no object", str(path)) from error
+            _require_file(status, path)
+            return _info(key, status)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """See ``Store.list``. Memory: the names of one directory for each level."""
+        check_list_prefix(prefix)
+        folder, slash, _ = prefix.rpartition("/")
+        return self._walk(folder + slash, prefix)
+
+    def put(self, key: str, data: bytes) -> str:
+        """See ``Store.put``."""
+        path = self._path(key)
+        with local_errors.named(str(path)), self._temporary(data) as temporary:
+            return self._replace(temporary, path)
+
+    def put_file(self, key: str, path: Path, *, sha256: str) -> str:
+        """See ``Store.put_file``. From the spool it is one rename; the file keeps its mode."""
+        del sha256  # nothing is signed here
+        target = self._path(key)
+        if not path.is_file():
+            raise LocalError(f"no such file: {path}", object=str(path))
+        with local_errors.named(str(target)):
+            spool = self._reserved("spool")
+            if path.parent.resolve() == spool.resolve():
+                return self._replace(path, target)
+            with self._temporary(b"") as temporary:
+                shutil.copyfile(path, temporary)
+                return self._replace(temporary, target)
+
+    def put_if_absent(self, key: str, data: bytes) -> str:
+        """See ``Store.put_if_absent``."""
+        path = self._path(key)
+        with local_errors.named(str(path)), self._temporary(data) as temporary:
+            etag = _stamp(temporary)
+            try:
+                _place(path, lambda: os.link(temporary, path))
+            except FileExistsError:
+                raise PreconditionFailed(f"{path} exists already", object=str(path), hint="read it instead") from None
+            except OSError as error:
+                if error.errno in _NO_LINKS:
+                    raise ConditionalWritesUnsupported(
+                        f"the file system of {self._root} has no hard links, so two writers could overwrite each other",
+                        object=self._url,
+                        hint="put the store on ext4, XFS, Btrfs, tmpfs or NFS",
+                    ) from error
+                raise
+            return etag
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> str:
+        """See ``Store.put_if_match``."""
+        path = self._path(key)
+        with local_errors.named(str(path)), self._temporary(data) as temporary, self._locked():
+            try:
+                current: str | None = _etag(os.stat(path, follow_symlinks=False))
+            except FileNotFoundError:
+                current = None
+            if current != etag:
+                raise PreconditionFailed(f"{path} has changed since it was read", object=str(path), hint="read it again")
+            new = _stamp(temporary)
+            os.replace(temporary, path)
+            return new
+
+    def delete(self, key: str) -> None:
+        """See ``Store.delete``. Directories that it leaves empty go as well."""
+        path = self._path(key)
+        if not self._root.is_dir():
+            return
+        with local_errors.named(str(path)):
+            # A reader's delete of nothing needs no lock, hence no right to write.
+            if not os.path.lexists(path):
+                return
+            with self._locked():
+                path.unlink(missing_ok=True)
+            for parent in path.relative_to(self._root).parents[:-1]:
+                try:
+                    os.rmdir(self._root / parent)
+                except OSError:  # not empty, or gone already: someone else's business
+                    break
+
+    def _path(self, key: str) -> Path:
+        check_key(key)
+        return self._root / key
+
+    def _reserved(self, name: str) -> Path:
+        folder = self._root / RESERVED / name
+        if not folder.is_dir():
+            with local_errors.named(str(folder)):
+                _make_root(self._root)
+                folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @contextlib.contextmanager
+    def _temporary(self, data: bytes) -> Iterator[Path]:
+        """A file in the spool with this content, gone at the end unless it was renamed."""
+        path = self._reserved("spool") / f"{os.getpid()}-{random.getrandbits(64):016x}"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            with open(fd, "wb") as file:
+                file.write(data)
+            yield path
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Alone among all threads and processes that replace or delete; held for a stat and a rename only."""
+        lock = self._reserved("lock") / "writers"
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _replace(self, source: Path, target: Path) -> str:
+        etag = _stamp(source)
+        with self._locked():
+            _place(target, lambda: os.replace(source, target))
+        return etag
+
+    def _walk(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
+        """Files below ``folder`` (empty, or ending in a slash) in key order."""
+        try:
+            with local_errors.named(str(self._root / folder)), os.scandir(self._root / folder) as entries:
+                # "a/b" sorts after "a-b": a directory takes its place with its slash.
+                names = sorted(entry.name + "/" * entry.is_dir(follow_symlinks=False) for entry in entries)
+        except ObjectNotFound:
+            return
+        for name in names:
+            key = folder + name
+            if key.endswith("/"):
+                if is_key(key[:-1]) and (key.startswith(prefix) or prefix.startswith(key)):
+                    yield from self._walk(key, prefix)
+            elif key.startswith(prefix) and is_key(key):
+                with contextlib.suppress(ObjectNotFound):  # deleted, or a link, since the folder was read
+                    yield self.head(key)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        # A link or a file where a folder should be: under this name this store has written nothing.
+        if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+            raise FileNotFoundError(errno.ENOENT, "no object", str(path)) from error
+        raise
+    try:
+        _require_file(os.fstat(fd), path)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _require_file(status: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise FileNotFoundError(errno.ENOENT, "no object", str(path))
+
+
+def _place(path: Path, action: Callable[[], None]) -> None:
+    for last in (*[False] * (_PLACE_ROUNDS - 1), True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            action()
+        except FileNotFoundError:
+            if last:
+                raise
+        else:
+            return
+
+
+def _stamp(path: Path) -> str:
+    # The file system's clock, which may be a server's, ticks every few milliseconds: too coarse to tell two quick writes apart.
+    os.utime(path)
+    now_ns = os.stat(path).st_mtime_ns + random.randrange(1_000_000)
+    os.utime(path, ns=(now_ns, now_ns))
+    return _etag(os.stat(path))
+
+
+def _etag(status: os.stat_result) -> str:
+    return f'"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"'
+
+
+def _info(key: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, status.st_size, _etag(status), status.st_mtime)
+
+
+def _make_root(root: Path) -> None:
+    if not root.is_dir():
+        root.parent.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700, exist_ok=True)
+
+
+def _sweep(spool: Path) -> None:
+    """Remove what a dead process left. Another process may do the same, or own the file: neither matters."""
+    with contextlib.suppress(OSError), os.scandir(spool) as entries:
+        for entry in entries:
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime > _ABANDONED_AFTER_S:
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)

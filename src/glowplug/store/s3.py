@@ -1,0 +1,306 @@
+"""A store in a bucket of Amazon S3, or of any server that speaks its protocol.
+
+The parts: ``s3_endpoint`` (where), ``s3_session`` (who), ``s3_http`` (connections), ``s3_client`` (signed requests, retries),
+``s3_errors`` (refusals), ``s3_multipart`` (large files). This module puts the operations of a store together from them.
+
+**Conditional writes are proven, not believed.** A server that does not know ``If-None-Match`` or ``If-Match`` on a PUT ignores it
+and answers 200, and two writers overwrite each other. So before the first conditional write of each kind to a server that
+isn't Amazon's, a condition that can't hold is sent to an object of our own, ``.glowplug/conditional-writes``: one small request for
+each store and kind (two, the very first time in a bucket). A server that checks first and writes later (SeaweedFS before its fix of
+issue 8800) can't be told so; only a race shows it, as ``tests/contract`` runs one.
+
+**A lost answer is not a lost race.** A conditional write whose answer got lost is sent again and finds its own first attempt. Each
+conditional write therefore carries a random mark as metadata; a refusal after such a doubt is checked against the object's mark.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import os
+import random
+import threading
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_plus
+from xml.etree import ElementTree as ET
+
+from glowplug.errors import LocalError, ObjectNotFound, PreconditionFailed, RemoteError, Unreachable
+from glowplug.store import s3_errors, s3_http, s3_multipart
+from glowplug.store.base import Blob, ObjectInfo
+from glowplug.store.keys import RESERVED, check_key, check_list_prefix, is_key
+from glowplug.store.s3_client import Refused, S3Client
+from glowplug.store.s3_endpoint import Location
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_PAGE_KEYS = 1000
+_MARK = "x-amz-meta-glowplug-write"
+_PROBE_KEY = f"{RESERVED}/conditional-writes"
+_IMPOSSIBLE_ETAG = '"00000000000000000000000000000000"'
+_IF_ABSENT = {"If-None-Match": "*"}
+_WHOLE_HINT = "use a server that answers ranges, as S3 does"
+
+
+class S3Store:
+    """Objects below a prefix of a bucket. Satisfies ``store.base.Store``.
+
+    Args:
+        location: bucket and prefix.
+        client: for the bucket.
+        url: the store as the user wrote it.
+    """
+
+    def __init__(self, location: Location, client: S3Client, *, url: str) -> None:
+        self._location = location
+        self._client = client
+        self._url = url
+        self._bucket_seen = False
+        self._proven: set[str] = set()
+        self._proof = threading.Lock()
+
+    @classmethod
+    def open(cls, url: str, *, env: Mapping[str, str]) -> S3Store:
+        """The store at ``s3://bucket/prefix``. Contacts nobody.
+
+        Raises:
+            UsageError: the URL names no bucket, or can't be one.
+        """
+        location = Location.parse(url)
+        return cls(location, S3Client(location.bucket, env), url=url)
+
+    @property
+    def url(self) -> str:
+        """As the user wrote it."""
+        return self._url
+
+    @property
+    def spool(self) -> Path | None:
+        """None: a file is copied to the server in any case."""
+        return None
+
+    def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> None:
+        """See ``Store.read_into``. A range that breaks off is read again from its beginning."""
+        check_key(key)
+        view = buffer.cast("B")
+        if not view.nbytes:
+            return
+        last = start + view.nbytes - 1
+        headers = {"Range": f"bytes={start}-{last}"} | ({"If-Match": if_match} if if_match else {})
+        name = self._name(key)
+
+        def consume(reply: s3_http.Reply) -> None:
+            length = int(reply.header("Content-Length") or -1)
+            if reply.status == 200 and not (start == 0 and length == view.nbytes):
+                raise Unreachable(f"{self._client.endpoint.origin} ignores the range of {name}", object=name, hint=_WHOLE_HINT)
+            if reply.status == 206:
+                sent, _, _total = reply.header("Content-Range").partition("/")
+                if sent != f"bytes {start}-{last}":
+                    raise Unreachable(f"{name} ends before the range that was asked for: got {sent or 'no range'}", object=name)
+            if reply.fill(view) != view.nbytes:
+                raise s3_http.Broken("the answer was cut short")
+            reply.read()  # nothing is left; this tells the connection so
+
+        with self._refusals(key, pinned=if_match is not None):
+            self._client.call("GET", self._whole(key), consume, headers=headers, expect=frozenset({200, 206}))
+
+    def get(self, key: str) -> Blob:
+        """See ``Store.get``."""
+        check_key(key)
+        with self._refusals(key):
+            return self._client.call("GET", self._whole(key), lambda reply: Blob(reply.read(), reply.header("ETag")))
+
+    def head(self, key: str) -> ObjectInfo:
+        """See ``Store.head``."""
+        check_key(key)
+
+        def consume(reply: s3_http.Reply) -> ObjectInfo:
+            reply.read()
+            try:
+                modified = email.utils.parsedate_to_datetime(reply.header("Last-Modified")).timestamp()
+                return ObjectInfo(key, int(reply.header("Content-Length")), reply.header("ETag"), modified)
+            except ValueError as error:
+                raise self._no_s3() from error
+
+        with self._refusals(key):
+            try:
+                return self._client.call("HEAD", self._whole(key), consume)
+            except Refused as refused:
+                if refused.answer.status == 404 and self._bucket_seen:
+                    raise
+                self._explain(key)
+                raise
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """See ``Store.list``. Nothing is asked before the first step.
+
+        Amazon lists in key order, so a page of 1000 keys is in memory at a time. Other servers go folder by folder, ``a/b`` before
+        ``a-b``: there the whole listing is held and sorted, about 400 bytes a key.
+        """
+        check_list_prefix(prefix)
+        return self._sorted_pages(prefix)
+
+    def put(self, key: str, data: bytes) -> str:
+        """See ``Store.put``."""
+        check_key(key)
+        with self._refusals(key):
+            return self._client.call("PUT", self._whole(key), s3_multipart.take_etag, body=data)
+
+    def put_file(self, key: str, path: Path, *, sha256: str) -> str:
+        """See ``Store.put_file``. Above 64 MiB in parts of 16 MiB on eight connections, with a block of 1 MiB each."""
+        check_key(key)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise LocalError(f"{path}: {error.strerror}", object=str(path)) from error
+        try:
+            size = os.fstat(fd).st_size
+            with self._refusals(key):
+                if size > s3_multipart.SINGLE_LIMIT_BYTES:
+                    return s3_multipart.upload(self._client, self._whole(key), fd, size)
+                return self._client.call(
+                    "PUT",
+                    self._whole(key),
+                    s3_multipart.take_etag,
+                    headers={"Content-Length": str(size)},
+                    body=s3_multipart.FileSlice(fd, 0, size),
+                    body_sha256=sha256,
+                )
+        finally:
+            os.close(fd)
+
+    def put_if_absent(self, key: str, data: bytes) -> str:
+        """See ``Store.put_if_absent``."""
+        check_key(key)
+        self._prove("If-None-Match", _IF_ABSENT)
+        return self._put_conditionally(key, data, _IF_ABSENT)
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> str:
+        """See ``Store.put_if_match``."""
+        check_key(key)
+        self._prove("If-Match", {"If-Match": _IMPOSSIBLE_ETAG})
+        return self._put_conditionally(key, data, {"If-Match": etag})
+
+    def delete(self, key: str) -> None:
+        """See ``Store.delete``."""
+        check_key(key)
+        try:
+            with self._refusals(key):
+                self._client.call("DELETE", self._whole(key), lambda reply: reply.read(), expect=frozenset({200, 204}))
+        except ObjectNotFound:
+            return
+
+    def _put_conditionally(self, key: str, data: bytes, condition: Mapping[str, str]) -> str:
+        mark = f"{random.getrandbits(128):032x}"
+        with self._refusals(key, conditional=True):
+            try:
+                return self._client.call(
+                    "PUT", self._whole(key), s3_multipart.take_etag, headers={**condition, _MARK: mark}, body=data
+                )
+            except Refused as refused:
+                if not refused.in_doubt or refused.answer.status != 412:
+                    raise
+                etag = self._etag_if_marked(key, mark)
+                if etag is None:
+                    raise
+                return etag
+
+    def _etag_if_marked(self, key: str, mark: str) -> str | None:
+        """The object's ETag if the write with this mark is the one that made it."""
+
+        def consume(reply: s3_http.Reply) -> str | None:
+            reply.read()
+            return reply.header("ETag") if reply.header(_MARK) == mark else None
+
+        try:
+            return self._client.call("HEAD", self._whole(key), consume)
+        except Refused:
+            return None
+
+    def _prove(self, kind: str, condition: Mapping[str, str]) -> None:
+        """Make sure, once for each kind, that the server heeds the condition. Amazon documents that it does."""
+        with self._proof:
+            if kind in self._proven or self._client.endpoint.is_aws:
+                return
+            # If-None-Match succeeds once where the object is not there yet. An impossible ETag must never succeed.
+            for _ in range(2 if condition is _IF_ABSENT else 1):
+                try:
+                    with self._refusals(_PROBE_KEY, conditional=True):
+                        self._client.call(
+                            "PUT", self._whole(_PROBE_KEY), s3_multipart.take_etag, headers=condition, body=b"probe\n"
+                        )
+                except PreconditionFailed:
+                    self._proven.add(kind)
+                    return
+            raise s3_errors.unsupported(self._asked(_PROBE_KEY))
+
+    def _sorted_pages(self, prefix: str) -> Iterator[ObjectInfo]:
+        pages = self._pages(prefix)
+        yield from pages if self._client.endpoint.is_aws else sorted(pages, key=lambda info: info.key)
+
+    def _pages(self, prefix: str) -> Iterator[ObjectInfo]:
+        query = {"list-type": "2", "max-keys": str(_PAGE_KEYS), "encoding-type": "url", "prefix": self._whole(prefix)}
+        while True:
+            with self._refusals(""):
+                text = self._client.call("GET", "", lambda reply: reply.read(), query=query)
+            try:
+                page = ET.fromstring(text)  # noqa: S314  expat >= 2.4 bounds what entities can grow to
+            except ET.ParseError as error:
+                raise self._no_s3() from error
+            for element in page:
+                _strip_namespace(element)
+            for entry in page.findall("Contents"):
+                info = self._listed(entry)
+                if info is not None:
+                    yield info
+            token = page.findtext("NextContinuationToken")
+            if page.findtext("IsTruncated") != "true" or not token:
+                return
+            query["continuation-token"] = token
+
+    def _listed(self, entry: ET.Element) -> ObjectInfo | None:
+        for element in entry:
+            _strip_namespace(element)
+        whole = unquote_plus(entry.findtext("Key") or "")
+        key = whole.removeprefix(self._location.prefix)
+        if not whole.startswith(self._location.prefix) or not is_key(key):
+            return None  # someone else's object; a store of ours can't have written it
+        modified = datetime.fromisoformat(entry.findtext("LastModified") or "").timestamp()
+        return ObjectInfo(key, int(entry.findtext("Size") or ""), entry.findtext("ETag") or "", modified)
+
+    def _explain(self, key: str) -> None:
+        """Raise the refusal that a HEAD, which has no body, could not put into words."""
+        self._client.call(
+            "GET", self._whole(key), lambda reply: reply.read(), headers={"Range": "bytes=0-0"}, expect=frozenset({200, 206})
+        )
+
+    @contextmanager
+    def _refusals(self, key: str, *, conditional: bool = False, pinned: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except Refused as refused:
+            if refused.answer.code in {"NoSuchKey", "PreconditionFailed"}:
+                self._bucket_seen = True
+            raise s3_errors.translate(refused.answer, self._asked(key, conditional=conditional, pinned=pinned)) from refused
+        self._bucket_seen = True
+
+    def _asked(self, key: str, *, conditional: bool = False, pinned: bool = False) -> s3_errors.Asked:
+        endpoint = self._client.endpoint
+        return s3_errors.Asked(self._name(key), self._location.bucket, endpoint.region, endpoint.origin, conditional, pinned)
+
+    def _no_s3(self) -> RemoteError:
+        origin = self._client.endpoint.origin
+        return RemoteError(f"{origin} does not answer as an S3 server does", object=origin, hint="check AWS_ENDPOINT_URL")
+
+    def _whole(self, key: str) -> str:
+        return self._location.prefix + key
+
+    def _name(self, key: str) -> str:
+        return f"s3://{self._location.bucket}/{self._whole(key)}"
+
+
+def _strip_namespace(element: ET.Element) -> None:
+    # Amazon's documents have a namespace, some servers' have none.
+    element.tag = element.tag.rpartition("}")[2]

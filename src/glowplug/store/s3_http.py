@@ -1,0 +1,254 @@
+"""HTTP to one server: connections that are kept, time-outs, and bodies that go straight where they belong.
+
+The standard library's ``http.client`` is used because it lets the caller read into memory of its own: ``readinto`` ends in
+``recv_into`` on the destination, so a byte is copied once, by the kernel (DESIGN 4.1 has the figures). This module knows nothing of
+S3: no signature, no error codes, no retries.
+"""
+
+from __future__ import annotations
+
+import collections
+import http.client
+import select
+import socket
+import ssl
+import time
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from glowplug.store.s3_endpoint import Endpoint
+
+CONNECT_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 10.0
+"""Longest silence on a connection, not the longest transfer."""
+_IDLE_LIMIT_S = 15.0  # Amazon closes an idle connection after about 20 s
+_IDLE_CONNECTIONS = 32
+_SEND_BLOCK_BYTES = 1 << 20
+
+
+BODY_ERRORS = (OSError, http.client.HTTPException)
+"""What reading a body may raise when the connection breaks."""
+
+
+class ConnectFailed(Exception):
+    """No connection: the server has seen nothing of the request.
+
+    Attributes:
+        is_final: another attempt would end the same way.
+        timed_out: nobody answered at all.
+    """
+
+    def __init__(self, cause: OSError | http.client.HTTPException) -> None:
+        super().__init__(describe(cause))
+        self.is_final = isinstance(cause, ssl.SSLCertVerificationError)
+        self.timed_out = isinstance(cause, TimeoutError)
+
+
+class Broken(Exception):
+    """The connection broke after the request, or a part of it, was sent: the server may have acted on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, signed already."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes | Iterable[memoryview] = b""
+    """An iterable is sent piece by piece; ``headers`` must then hold ``Content-Length``."""
+
+
+class Reply:
+    """A server's answer whose body is yet to be read. To be used by one thread, inside ``Connections.exchange``."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self._response = response
+
+    @property
+    def status(self) -> int:
+        """HTTP status."""
+        return self._response.status
+
+    def header(self, name: str) -> str:
+        """A header's value, or the empty string."""
+        return self._response.getheader(name) or ""
+
+    def fill(self, view: memoryview) -> int:
+        """Read into ``view`` until it is full or the body ends; returns the bytes read."""
+        filled = 0
+        while filled < view.nbytes:
+            count = self._response.readinto(view[filled:])
+            if not count:
+                break
+            filled += count
+        return filled
+
+    def read(self, limit_bytes: int | None = None) -> bytes:
+        """The body, or as much as the limit allows. A body shorter than announced raises."""
+        return self._response.read(limit_bytes)
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the connection can carry another request: the body has been read to its end and the server keeps it open."""
+        return self._response.isclosed() and not self._response.will_close
+
+
+class Connections:
+    """Kept connections to one endpoint, for any number of threads; at most one request at a time on each.
+
+    Idle ones are kept for 15 s, 32 at most, and closed when this object goes.
+
+    Args:
+        endpoint: the server.
+        tls: for https; None for http.
+        proxy: ``http://user:password@host:port``, or None.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, tls: ssl.SSLContext | None, proxy: str | None = None) -> None:
+        self._endpoint = endpoint
+        self._tls = tls
+        self._proxy = urlsplit(proxy) if proxy else None
+        self._idle: collections.deque[tuple[float, http.client.HTTPConnection]] = collections.deque()
+        weakref.finalize(self, _close_all, self._idle)
+
+    def take(self) -> tuple[http.client.HTTPConnection, bool]:
+        """A connection, and whether it has been used before.
+
+        Raises:
+            ConnectFailed: refused, no such host, no answer, or no trust in its certificate.
+        """
+        while True:
+            try:
+                since_s, connection = self._idle.pop()
+            except IndexError:
+                return self.fresh(), False
+            if time.monotonic() - since_s < _IDLE_LIMIT_S and not _has_ended(connection.sock):
+                return connection, True
+            connection.close()
+
+    def give(self, connection: http.client.HTTPConnection, *, reusable: bool) -> None:
+        """Hand a connection back after its reply was read."""
+        if reusable and len(self._idle) < _IDLE_CONNECTIONS:
+            self._idle.append((time.monotonic(), connection))
+        else:
+            connection.close()
+
+    def send(self, connection: http.client.HTTPConnection, request: Request) -> Reply:
+        """Send a request and wait for the head of its answer.
+
+        Raises:
+            Broken: no whole answer came.
+        """
+        target, headers = request.target, dict(request.headers)
+        if self._proxy and not self._endpoint.https:
+            target = self._endpoint.origin + target
+            headers |= _proxy_authorization(self._proxy.netloc)
+        try:
+            try:
+                connection.request(request.method, target, body=request.body or None, headers=headers)
+            except (BrokenPipeError, ConnectionResetError):
+                # A server that refuses a large body answers and closes before it has read it all: the answer says why.
+                return Reply(connection.getresponse())
+            return Reply(connection.getresponse())
+        except (OSError, http.client.HTTPException) as error:
+            raise Broken(describe(error)) from error
+
+    def fresh(self) -> http.client.HTTPConnection:
+        """A new connection.
+
+        Raises:
+            ConnectFailed: as for ``take``.
+        """
+        host, port = self._endpoint.host, self._endpoint.port
+        if self._proxy:
+            host, port = self._proxy.hostname or "", self._proxy.port or 80
+        connection: http.client.HTTPConnection
+        if self._tls:
+            connection = http.client.HTTPSConnection(
+                host, port, timeout=CONNECT_TIMEOUT_S, context=self._tls, blocksize=_SEND_BLOCK_BYTES
+            )
+        else:
+            connection = http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S, blocksize=_SEND_BLOCK_BYTES)
+        if self._proxy and self._tls:
+            connection.set_tunnel(self._endpoint.host, self._endpoint.port, headers=_proxy_authorization(self._proxy.netloc))
+        try:
+            connection.connect()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise ConnectFailed(error) from error
+        connection.sock.settimeout(READ_TIMEOUT_S)
+        return connection
+
+
+def describe(error: OSError | http.client.HTTPException) -> str:  # noqa: PLR0911  a table, one line an error
+    """A connection's failure in a few words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason or error}"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, socket.gaierror):
+        return f"the host name can't be resolved: {error.strerror}"
+    if isinstance(error, http.client.IncompleteRead):
+        return "the answer was cut short"
+    if isinstance(error, http.client.RemoteDisconnected):
+        return "the server closed the connection without an answer"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return f"the answer is not HTTP: {type(error).__name__} {error}"
+
+
+def tls_context(ca_bundle: str | None, *, fallback_bundle: str) -> ssl.SSLContext:
+    """Trust the bundle, else the system's certificates, else (a slim image has none) those that come with botocore.
+
+    Raises:
+        OSError: the bundle can't be read, or holds no certificate.
+    """
+    if ca_bundle:
+        return ssl.create_default_context(cafile=ca_bundle)
+    context = ssl.create_default_context()
+    if not context.cert_store_stats()["x509_ca"]:
+        context.load_verify_locations(cafile=fallback_bundle)
+    return context
+
+
+def proxy_for(endpoint: Endpoint, env: Mapping[str, str]) -> str | None:
+    """The proxy that the environment names for this endpoint: ``HTTPS_PROXY`` or ``HTTP_PROXY``, less ``NO_PROXY``, any case."""
+    name = "https_proxy" if endpoint.https else "http_proxy"
+    proxy = env.get(name) or env.get(name.upper())
+    if not proxy:
+        return None
+    for name in (env.get("no_proxy") or env.get("NO_PROXY") or "").split(","):
+        exempt = name.strip().lower().lstrip("*").lstrip(".")
+        host = endpoint.host.lower()
+        if name.strip() == "*" or (exempt and (host == exempt or host.endswith(f".{exempt}") or endpoint.authority == exempt)):
+            return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _proxy_authorization(netloc: str) -> dict[str, str]:
+    user, separator, _ = netloc.rpartition("@")
+    if not separator:
+        return {}
+    import base64  # noqa: PLC0415  only for a proxy that wants a password
+
+    return {"Proxy-Authorization": "Basic " + base64.b64encode(unquote(user).encode()).decode()}
+
+
+def _has_ended(sock: socket.socket) -> bool:
+    """Whether the server has closed an idle connection: nothing else can be readable on it."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _close_all(idle: collections.deque[tuple[float, http.client.HTTPConnection]]) -> None:
+    while idle:
+        idle.pop()[1].close()

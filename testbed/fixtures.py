@@ -1,0 +1,28 @@
+"""Session fixtures for every test that needs a real S3 server. ``tests/conftest.py`` makes them known to pytest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from testbed import certs
+from testbed.seaweedfs import DOMAIN, HOST, SeaweedFS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
+    """A SeaweedFS over HTTP with the bucket ``glowplug``, one for the whole run; use a prefix of your own."""
+    with SeaweedFS(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def seaweedfs_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
+    """The same over HTTPS, with a certificate of an authority that only ``AWS_CA_BUNDLE`` names."""
+    made = certs.make(tmp_path_factory.mktemp("certificates"), [HOST, "localhost", DOMAIN, f"*.{DOMAIN}"])
+    with SeaweedFS(tmp_path_factory.mktemp("seaweedfs-tls"), certificates=made) as server:
+        yield server
