@@ -1,7 +1,8 @@
 """What an engine's adapter tells the supervisor, as plain data.
 
-An adapter looks at the command after ``--`` and at files; it starts nothing, sets nothing, and knows no store. The supervisor
-asks each adapter in turn (``engines.recognise``); the first that knows the command describes it.
+An adapter looks at the command after ``--`` and at files; it starts no engine, sets nothing, and knows no store. The supervisor
+asks each adapter in turn (``registry.recognise``); the first that knows the command describes it. The only thing an adapter may
+run is one question to the command's own Python (docs/adr/0001).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class HttpReadiness:
     """The engine is ready when this URL answers 200."""
 
     url: str
-    """Such as ``http://127.0.0.1:8000/health``."""
+    """Such as ``http://127.0.0.1:8000/health``; for a Unix socket ``http+unix://%2Ftmp%2Fvllm.sock/health``, percent-encoded."""
 
 
 @dataclass(frozen=True, slots=True)

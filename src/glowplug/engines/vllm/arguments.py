@@ -122,8 +122,8 @@ def _config_words(path: str) -> Iterator[str]:
         if value is True:
             yield f"--{name}"
         elif value is False:
-            if f"--no-{name}" in _SPELLINGS or str(name).replace("_", "-") not in _KNOWN:
-                yield f"--no-{name}"  # vLLM drops it where its parser has no such flag, as with underscores
+            # `vllm serve` 0.32.0 drops it, and the module drops it for names with underscores. Kept, since another version may not.
+            yield f"--no-{name}"
         elif isinstance(value, list):
             if value:
                 yield f"--{name}"

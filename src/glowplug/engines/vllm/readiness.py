@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from glowplug.engines.base import ExitReadiness, HttpReadiness
 from glowplug.engines.vllm.options import PARALLELISM
@@ -22,6 +21,8 @@ def readiness(arguments: Arguments) -> HttpReadiness | ExitReadiness:
     if arguments.values.get("headless") or arguments.values.get("grpc"):
         return ExitReadiness()
     if socket := arguments.text("uds"):
+        from urllib.parse import quote  # noqa: PLC0415  3 ms, for a rare option
+
         return HttpReadiness(f"http+unix://{quote(socket, safe='')}/health")
     port = arguments.number("port") or _DEFAULT_PORT
     if arguments.values.get("data-parallel-multi-port-external-lb"):  # the supervisor's, which waits for every rank's server
