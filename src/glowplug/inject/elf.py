@@ -45,7 +45,7 @@ def read_elf(path: Path) -> Elf | None:
             loaded_bytes = max(loaded_bytes, offset + size_bytes)
             if kind == _PT_INTERP:
                 interpreter = data[offset : offset + size_bytes].rstrip(b"\0").decode()
-    except (struct.error, UnicodeDecodeError):
+    except (struct.error, OverflowError, UnicodeDecodeError):
         return None
     versions = [int(minor) for minor in _GLIBC.findall(data, 0, loaded_bytes)]
     return Elf(interpreter, max(versions, default=0), min(loaded_bytes, len(data)))

@@ -78,6 +78,7 @@ def inject(
     if origin is not None and (python is not None or not carry):
         hint = "leave --python out, or run inject from an environment"
         raise UsageError("an injected Glowplug copies itself with the Python it has", object="--python", hint=hint)
+    folder = folder.absolute()
     try:
         previous = _prepare(folder, force=force)
         stage = Path(tempfile.mkdtemp(prefix=_STAGING, suffix=".tmp", dir=folder))

@@ -27,13 +27,18 @@ _CARRIED = """\
 _gp_loader={loader}
 if [ ! -x "$_gp_loader" ]; then
   _gp_why="this image has no $_gp_loader, so it is not one with glibc on {machine}"
+elif [ ! -r "$_gp_home/glowplug.json" ]; then
+  _gp_why="$_gp_home is missing or can't be read"
 else
   # The image's own loader knows whether its glibc is new enough for the most demanding of the files.
   _gp_why=$(LD_PRELOAD= "$_gp_loader" --library-path "$_gp_home/lib" --list "$_gp_home/{demanding}" 2>&1 >/dev/null) ||
     _gp_why=${{_gp_why:-unknown}}
   [ "$_gp_why" ] ||
     exec "$_gp_loader" --library-path "$_gp_home/lib" "$_gp_home/python/bin/{python}" -I -S -B "{boot}" "$@"
-  _gp_why="it needs glibc {glibc} or newer: $(echo "$_gp_why" | head -n 1)"
+  _gp_why=${{_gp_why%%
+*}}
+  _gp_why=${{_gp_why##*: }}
+  _gp_why="${{_gp_why%% (*}} (it needs glibc {glibc} or newer)"
 fi
 """
 

@@ -130,6 +130,7 @@ def _carry(python: Interpreter, stage: Path, progress: Callable[[int], None]) ->
     libraries = {name: path for name, path in borrowed.items() if not str(path.resolve()).startswith(inside)}
     _write(((PurePosixPath("python", path), source) for path, source in files if source not in broken), stage, python, progress)
     (stage / "lib").mkdir()
+    (stage / "lib").chmod(0o755)
     _write(((PurePosixPath("lib", name), path) for name, path in libraries.items()), stage, python, progress)
     (stage / "python" / "bin" / python.name).chmod(0o755)
 
