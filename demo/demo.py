@@ -98,8 +98,8 @@ def _one_start(server: Server) -> StartReport:
 def _conclude(reports: list[tuple[str, StartReport]]) -> int:
     (_, cold), (_, warm) = reports
     glyphs = glyphs_for(sys.stdout)
-    print(f"\nThe report of the second start:\n\n{render(warm, glyphs=glyphs)}", flush=True)
-    print(f"\nBoth starts:\n\n{compare(reports, glyphs=glyphs)}", flush=True)
+    print(f"\nThe report of the second start:\n\n{render(warm, glyphs=glyphs)}")
+    print(f"Both starts:\n\n{compare(reports, glyphs=glyphs)}", flush=True)
     if cold.publish is None or cold.publish.state != "published":
         print("FAILED: the cold start published nothing", file=sys.stderr)
     elif warm.outcome != "hit":
