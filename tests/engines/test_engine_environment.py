@@ -48,6 +48,25 @@ def test_names_that_only_look_like_secrets_count(name):
     assert not is_secret("max-num-batched-tokens")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("VLLM_SERVICE_HOST", "10.1.2.3"),
+        ("VLLM_QWEN_SERVICE_PORT_HTTP", "80"),
+        ("VLLM_PORT_8000_TCP_ADDR", "10.1.2.3"),
+        ("VLLM_QWEN_PORT_80_TCP", "tcp://10.1.2.3:80"),
+        ("VLLM_QWEN_PORT", "tcp://10.1.2.3:80"),
+        ("TRITON_PORT", "tcp://10.1.2.3:80"),
+    ],
+)
+def test_what_kubernetes_adds_for_a_service_called_like_the_engine_does_not_count(name, value):
+    assert vllm_environment({name: value}) == {}
+
+
+def test_a_port_that_is_a_number_is_the_engines():
+    assert vllm_environment({"VLLM_NIXL_SIDE_CHANNEL_PORT": "5600"}) == {"VLLM_NIXL_SIDE_CHANNEL_PORT": "5600"}
+
+
 def test_a_url_loses_its_password():
     assert environment_component({"TORCH_CACHE_URL": "redis://me:secret@host/0"}) == {"TORCH_CACHE_URL": "redis://host/0"}
 

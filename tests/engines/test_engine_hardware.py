@@ -137,6 +137,12 @@ def test_neuron_devices_by_instance_type(root):
     assert accelerators({"NEURON_RT_VISIBLE_CORES": "0-3"}, str(root)).models == ("trn1.32xlarge cores 0-3",) * 2
 
 
+@pytest.mark.parametrize("device", ["accel0", "davinci0", "hl0"])
+def test_a_device_of_another_kind_is_not_the_processor(root, device):
+    put(root, f"dev/{device}", "")
+    assert accelerators({}, str(root)).kind == "other"
+
+
 def test_a_machine_without_accelerators(root):
     assert accelerators({}, str(root)).component() == {"kind": "none"}
 

@@ -151,6 +151,15 @@ def test_no_secret_enters_the_envelope(vllm_venv, model):
     assert found.components["arguments"]["additional-config"] == {"keep": 1}
 
 
+def test_a_url_counts_with_the_folder_that_vllm_hashes_for_it(vllm_venv):
+    def path(**env):
+        return launch(vllm_venv, "vllm", "serve", "s3://bucket/m", env=env).components["model"]["path"]
+
+    assert path(HOME="/h") == "/h/.cache/vllm/assets"
+    assert path(HOME="/h", XDG_CACHE_HOME="/x") == "/x/vllm/assets"
+    assert path(VLLM_ASSETS_CACHE="/a") == "/a"
+
+
 def test_a_draft_models_content_counts(vllm_venv, model, tmp_path):
     draft = tmp_path / "draft"
     draft.mkdir()
@@ -199,6 +208,15 @@ def test_only_a_cache_without_gpu_code_of_a_new_enough_vllm_may_move(venv, model
     venv.script("vllm", f"#!{venv.python}\n")
     monkeypatch.setattr(adapter, "accelerators", lambda _env: Accelerators(kind, () if kind == "none" else ("X",)))
     assert launch(venv, "vllm", "serve", model).relocatable is relocatable
+
+
+def test_intels_gpus_are_known_by_torchs_build(venv, model):
+    venv.install("vllm", "0.32.0", "vllm")
+    venv.install("torch", "2.13.0+xpu", "torch")
+    venv.script("vllm", f"#!{venv.python}\n")
+    found = launch(venv, "vllm", "serve", model)
+    assert found.relocatable is False
+    assert found.notices == ()
 
 
 def test_an_interpreter_that_does_not_answer_is_an_unknown_one(vllm_venv, model):

@@ -65,6 +65,7 @@ def test_forms_that_vllm_accepts(words, expected):
         ("m --new-option --seed 1", {"new-option": True, "seed": 1}),
         ("--enable-new-thing m", {"enable-new-thing": True}),
         ("--no-new-thing m", {"new-thing": False}),
+        ("--omni m", {"omni": True}),
         ("--disable-log-requests m --swap-space 4", {"disable-log-requests": True, "swap-space": 4}),
     ],
 )

@@ -24,6 +24,7 @@ _FIELD = re.compile(r"^([^:\n]+):[ \t]*(.*?)\s*$", re.MULTILINE)
 _DRIVER = re.compile(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b")
 _NVIDIA_DEVICE = re.compile(r"nvidia(\d+)")
 _NEURON_DEVICE = re.compile(r"neuron(\d+)")
+_OTHER_DEVICE = re.compile(r"(accel|davinci|hl|metax|mlu)\d*")  # Gaudi and TPU, Ascend, older Gaudi, MetaX, Cambricon
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Accelerators:
         driver: the kernel driver's version; empty where it does not tell.
     """
 
-    kind: Literal["nvidia", "amd", "neuron", "none"]
+    kind: Literal["nvidia", "amd", "neuron", "other", "none"]
     models: tuple[str, ...] = ()
     driver: str = ""
 
@@ -59,7 +60,7 @@ def accelerators(env: Mapping[str, str], root: str = "/") -> Accelerators:
         env: the command's environment; ``CUDA_VISIBLE_DEVICES`` and its siblings count.
         root: where ``proc``, ``sys`` and ``dev`` lie; a test's own tree.
     """
-    for find in (_nvidia, _amd, _neuron):
+    for find in (_nvidia, _amd, _neuron, _other):
         found = find(env, root)
         if found.models:
             return found
@@ -119,6 +120,12 @@ def _neuron(env: Mapping[str, str], root: str) -> Accelerators:
     cores = env.get("NEURON_RT_VISIBLE_CORES") or env.get("NEURON_RT_NUM_CORES")
     name = f"{model or 'unknown'} cores {cores}" if cores else model or "unknown"
     return Accelerators("neuron", (name,) * len(devices), _text(os.path.join(root, "sys/module/neuron/version")).strip())
+
+
+def _other(_env: Mapping[str, str], root: str) -> Accelerators:
+    """Devices that are no processors, whatever they are: their caches must not be taken for ones of the processor."""
+    devices = [match[1] for name in _names(os.path.join(root, "dev")) if (match := _OTHER_DEVICE.fullmatch(name))]
+    return Accelerators("other", tuple(devices))
 
 
 def _visible(env: Mapping[str, str], variable: str) -> list[str] | None:

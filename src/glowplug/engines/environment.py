@@ -28,6 +28,10 @@ _HARMLESS = re.compile(
     r"TORCH_(LOGS\w*|TRACE\w*|HOME|NCCL_\w+|GLOO_\w+|CPP_LOG_LEVEL|SHOW_CPP_STACKTRACES|DISTRIBUTED_DEBUG|FR_\w+)|TORCH_COMPILE_DEBUG\w*"
     r"|TORCHINDUCTOR_(REDIS_\w+|COMPILE_THREADS|WORKER_START|PROGRESS)|TRITON_(PRINT_AUTOTUNING|REDIS_\w+|HOME)|NEURON_RT_(LOG|NUM|VISIBLE)\w*"
 )
+# What Kubernetes adds to every pod for each Service of its namespace, in the names of docker's links: a Service called `vllm` makes
+# VLLM_SERVICE_HOST, VLLM_PORT=tcp://10.1.2.3:80 and more, which differ from cluster to cluster and which no engine reads.
+_SERVICE_NAME = re.compile(r"\w+_(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
+_SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
 _SECRET = re.compile(
     r"(^|[_.-])(api_?key|access_?key(_?id)?|signing_?key|private_?key|secrets?|password|passwd|passphrase|credentials?|auth\w*)([_.-]|$)"
     r"|(^|[_.-])(token|key|keys)$",
@@ -58,6 +62,8 @@ def environment_component(
         if (name in all_names or name.startswith(all_prefixes))
         and name not in left_out
         and not _HARMLESS.fullmatch(name)
+        and not _SERVICE_NAME.fullmatch(name)
+        and not (name.endswith("_PORT") and _SERVICE_URL.match(value))
         and not is_secret(name)
     }
 

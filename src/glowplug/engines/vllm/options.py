@@ -86,10 +86,10 @@ FLAG = frozenset(
 SWITCH = frozenset(
     """
     aggregate-engine-logging data-parallel-multi-port-external-lb disable-log-stats grpc headless
-    disable-frontend-multiprocessing disable-log-requests enable-reasoning enable-prompt-adapter use-v2-block-manager
+    disable-frontend-multiprocessing disable-log-requests enable-reasoning enable-prompt-adapter omni use-v2-block-manager
     """.split()  # noqa: SIM905
 )
-"""Flags without a ``--no-`` form. The last line's are those of older versions whose names do not say that they are flags."""
+"""Flags without a ``--no-`` form. The last line's are those of other versions, and vllm-omni's."""
 
 ALIASES = {
     "--device-memory-utilization": "gpu-memory-utilization",
