@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from glowplug import __version__
-from glowplug.cache.manifest import Manifest
+from glowplug.cache.manifest import Manifest, check_path
 from glowplug.cache.pack import TreeChanged, write_pack
 from glowplug.cache.tree import scan
-from glowplug.errors import IncompatibleError, LocalError
+from glowplug.errors import BadManifest, IncompatibleError, LocalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,17 +65,33 @@ def wait_until_quiet(
 
     Raises:
         DeadlineExceeded: it never became quiet.
+        LocalError: a folder of it can't be read.
     """
-    files = scan(root, families)
+    files = _scan(root, families)
     quiet_since = time.monotonic()
     while time.monotonic() - quiet_since < settle_s:
         deadline.check()
         wait(min(0.5, settle_s))
-        now = scan(root, families)
+        now = _scan(root, families)
         if [file.state for file in now] != [file.state for file in files]:
             quiet_since = time.monotonic()
         files = now
     return files
+
+
+def check_publishable(files: Sequence[TreeFile]) -> None:
+    """Refuse names and times that every reader would refuse in the manifest.
+
+    Raises:
+        LocalError: and names the file.
+    """
+    for file in files:
+        try:
+            check_path(file.path)
+        except BadManifest as error:
+            raise LocalError(f"{error.message}, so the tree can't be published", object=error.object, hint="delete it") from None
+        if file.mtime_ns < 0:
+            raise LocalError(f"{file.path} was last changed before 1970", object=file.path, hint="touch it")
 
 
 def check_complete(files: Sequence[TreeFile], *, ranks: int) -> None:
@@ -144,6 +160,7 @@ def capture(
         if not files:
             raise LocalError(f"{root} holds no cache files", object=str(root), hint="the engine compiled nothing")
         check_complete(files, ranks=ranks)
+        check_publishable(files)
         with _spool_file(repository, root) as (path, stream):
             try:
                 entries, pack = write_pack(root, files, stream, scan=scan_secrets, deadline=deadline, progress=progress)
@@ -180,7 +197,18 @@ def _spool_file(repository: Repository, root: Path) -> Iterator[tuple[Path, Bina
             f"cannot write the pack to {folder}: {error.strerror or error}", object=str(folder), hint="free space on its disk"
         ) from error
     finally:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _scan(root: Path, families: Sequence[Family]) -> list[TreeFile]:
+    try:
+        return scan(root, families)
+    except OSError as error:
+        path = str(error.filename or root)
+        raise LocalError(
+            f"cannot read {path}: {error.strerror or error}", object=path, hint="what can't be read whole is not published"
+        ) from error
 
 
 def _sweep(folder: Path) -> None:

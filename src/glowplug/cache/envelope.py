@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 SCHEMA = "glowplug.dev/envelope/v1"
+_DELETE = "delete it; the next cold start writes a new one"
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -49,15 +50,23 @@ class Envelope:
         """Read a document that ``document`` wrote.
 
         Raises:
-            BadManifest: not JSON, or of another schema.
+            BadManifest: not JSON, of another schema, or with a value that canonical JSON does not have.
         """
         try:
             tree = json.loads(document)
-        except ValueError as error:
-            raise BadManifest(f"envelope is not JSON: {error}", hint="delete it; the next cold start writes a new one") from None
+        except (ValueError, RecursionError) as error:
+            raise BadManifest(f"envelope is not JSON: {error}", hint=_DELETE) from None
         if not isinstance(tree, dict) or tree.get("schema") != SCHEMA or not isinstance(tree.get("components"), dict):
             raise BadManifest(f"envelope is not of schema {SCHEMA}", hint="it was written by another version of Glowplug")
-        return cls(tree["components"])
+        envelope = cls(tree["components"])
+        try:
+            # Nobody signs this document, so whoever may write to the store may put NaN, half a surrogate pair or a thousand levels
+            # into it. Every later use goes through these two.
+            envelope.flat()
+            envelope.digest  # noqa: B018  cached
+        except (ValueError, RecursionError) as error:
+            raise BadManifest(f"envelope is not plain JSON: {error}", hint=_DELETE) from None
+        return envelope
 
     def flat(self) -> dict[str, str]:
         """Every leaf by its dotted path (``packages.torch``), with its value as compact JSON."""

@@ -1,15 +1,17 @@
 """A large object as a stream, read ahead in ranges by a few threads.
 
-Memory: ``RANGE_BYTES`` times (``READERS`` + 1), whatever the object's size. Ranges arrive in order. The object is pinned by its
-ETag, so that one replaced under the reading is an error and not a mixture.
+Memory: ``RANGE_BYTES`` times (``READERS`` + 1), whatever the object's size. Ranges arrive in order. The threads are daemons, so a
+store that hangs never keeps the process from ending.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from glowplug.errors import BadPack, Unreachable
 from glowplug.units import MIB
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 RANGE_BYTES = 4 * MIB
 READERS = 4
+_POLL_S = 0.25
 
 
 class ObjectStream:
@@ -29,9 +32,9 @@ class ObjectStream:
     Args:
         store: where it is.
         key: which object.
-        size_bytes: its length, as its signed manifest says; a shorter object raises Unreachable, a longer one is read so far.
-        etag: the ETag to pin; None for none.
-        deadline: checked before each range.
+        size_bytes: its length, as its signed manifest says; a shorter object raises BadPack, a longer one is read so far.
+        etag: the ETag to pin; None for none, where the reader checks digests anyway.
+        deadline: checked while waiting for a range.
     """
 
     def __init__(self, store: Store, key: str, size_bytes: int, *, etag: str | None, deadline: Deadline) -> None:
@@ -41,25 +44,32 @@ class ObjectStream:
         self._etag = etag
         self._deadline = deadline
         self._next_start = 0
-        self._pending: deque[Future[memoryview]] = deque()
+        self._pending: deque[_Range] = deque()
         self._current = memoryview(b"")
-        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="glowplug-fetch")
+        self._wanted: SimpleQueue[_Range | None] = SimpleQueue()
+        self._readers = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         # A range in flight is bounded by the store's own time-outs; nobody waits for it.
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for range_ in self._pending:
+            range_.unwanted = True
+        for _ in range(self._readers):
+            self._wanted.put(None)
 
     def read(self, size: int = -1, /) -> bytes:
-        """The next bytes, at most ``size`` (-1: all of a range); empty at the end. Raises RemoteError, DeadlineExceeded."""
+        """The next bytes, at most ``size`` (-1: all of a range); empty at the end.
+
+        Raises:
+            BadPack: the object is shorter than its manifest says.
+            RemoteError: the store did not deliver.
+            DeadlineExceeded: the time is up, or the reading was called off.
+        """
         if not self._current:
             self._deadline.check()
-            while len(self._pending) < READERS and self._next_start < self._size_bytes:
-                length = min(RANGE_BYTES, self._size_bytes - self._next_start)
-                self._pending.append(self._pool.submit(self._fetch, self._next_start, length))
-                self._next_start += length
+            self._read_ahead()
             if not self._pending:
                 return b""
             self._current = self._wait(self._pending.popleft())
@@ -67,16 +77,60 @@ class ObjectStream:
         piece, self._current = self._current[:count], self._current[count:]
         return bytes(piece)
 
-    def _wait(self, range_: Future[memoryview]) -> memoryview:
-        while True:
-            try:
-                return range_.result(timeout=0.25)
-            except TimeoutError:
-                if range_.done():  # the range's own error, not our waiting
-                    raise
-                self._deadline.check()
+    def _read_ahead(self) -> None:
+        while len(self._pending) < READERS and self._next_start < self._size_bytes:
+            range_ = _Range(self._next_start, min(RANGE_BYTES, self._size_bytes - self._next_start))
+            self._next_start += range_.length
+            self._pending.append(range_)
+            self._wanted.put(range_)
+            if self._readers < READERS:
+                self._readers += 1
+                threading.Thread(target=self._serve, name="glowplug-fetch", daemon=True).start()
 
-    def _fetch(self, start: int, length: int) -> memoryview:
-        buffer = memoryview(bytearray(length))
-        self._store.read_into(self._key, start, buffer, if_match=self._etag)
-        return buffer
+    def _wait(self, range_: _Range) -> memoryview:
+        while not range_.ready.wait(_POLL_S):
+            self._deadline.check()
+        if isinstance(range_.error, Unreachable):
+            self._explain(range_.error)
+        if range_.error is not None:
+            raise range_.error
+        return range_.buffer
+
+    def _explain(self, error: Unreachable) -> None:
+        """Tell an object that is too short, which its writer must answer for, from a store that does not answer."""
+        found = self._store.head(self._key).size_bytes
+        if found < self._size_bytes:
+            raise BadPack(
+                f"{self._key} is truncated: it has {found} bytes, its manifest says {self._size_bytes}",
+                object=self._key,
+                hint="the generation is not used; delete it, and the next cold start publishes again",
+            ) from error
+
+    def _serve(self) -> None:
+        """A reader thread's life: fetch what is wanted until there is nothing more."""
+        for range_ in iter(self._wanted.get, None):
+            if not range_.unwanted:
+                range_.fetch(self._store, self._key, self._etag)
+
+
+class _Range:
+    """A part of the object, wanted or there."""
+
+    __slots__ = ("buffer", "error", "length", "ready", "start", "unwanted")
+
+    def __init__(self, start: int, length: int) -> None:
+        self.start = start
+        self.length = length
+        self.buffer = memoryview(b"")
+        self.error: BaseException | None = None
+        self.ready = threading.Event()
+        self.unwanted = False
+
+    def fetch(self, store: Store, key: str, etag: str | None) -> None:
+        buffer = memoryview(bytearray(self.length))
+        try:
+            store.read_into(key, self.start, buffer, if_match=etag)
+            self.buffer = buffer
+        except BaseException as error:  # noqa: BLE001  carried to the reading thread, which raises it
+            self.error = error
+        self.ready.set()

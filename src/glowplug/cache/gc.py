@@ -10,12 +10,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from glowplug.errors import IntegrityError, ObjectNotFound, UsageError
+from glowplug.errors import BadManifest, IntegrityError, ObjectNotFound, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from glowplug.cache.repository import Repository, Shelf
+    from glowplug.cache.repository import Repository, Shelf, Stored
     from glowplug.cache.trust import Trust
 
 GRACE_S = 24 * 3600.0
@@ -30,6 +30,8 @@ class Removal:
     kind: Literal["generation", "pack"]
     digest: str
     size_bytes: int
+    modified_s: float
+    """When it was last written, by the store's clock."""
     age_s: float
     reason: str
 
@@ -56,14 +58,32 @@ def plan(
 
 
 def sweep(repository: Repository, removals: list[Removal]) -> None:
-    """Remove what ``plan`` found, generations before packs, passing over an envelope's newest if it has become one meanwhile."""
+    """Remove what ``plan`` found, generations before packs, but not what has come to be used meanwhile.
+
+    That is a generation that ``latest`` names now, and a pack that has been written again: a publication under way will name it.
+    """
     for removal in sorted(removals, key=lambda removal: removal.kind):
         if removal.kind == "generation":
-            latest = repository.latest(removal.envelope_digest)
-            if latest is None or latest.generation != removal.digest:
+            if not _is_latest(repository, removal):
                 repository.remove_generation(removal.envelope_digest, removal.digest)
-        else:
+        elif _is_untouched(repository, removal):
             repository.remove_pack(removal.envelope_digest, removal.digest)
+
+
+def _is_latest(repository: Repository, removal: Removal) -> bool:
+    try:
+        latest = repository.latest(removal.envelope_digest)
+    except BadManifest:
+        return False  # a broken pointer names nothing
+    return latest is not None and latest.generation == removal.digest
+
+
+def _is_untouched(repository: Repository, removal: Removal) -> bool:
+    try:
+        info = repository.store.head(repository.pack_key(removal.envelope_digest, removal.digest))
+    except ObjectNotFound:
+        return False
+    return info.modified_s < removal.modified_s + 1  # the head of an HTTP object tells whole seconds, a list may tell more
 
 
 def _plan_shelf(repository: Repository, shelf: Shelf, trust: Trust, *, keep: int, grace_s: float, now: float) -> Iterator[Removal]:
@@ -79,15 +99,18 @@ def _plan_shelf(repository: Repository, shelf: Shelf, trust: Trust, *, keep: int
             unknown |= pack is None
             named.add(pack or "")
         else:
-            yield Removal(
-                shelf.envelope_digest, "generation", stored.digest, stored.size_bytes, age_s, f"older than the newest {keep}"
-            )
+            yield _removal(shelf, "generation", stored, now, f"older than the newest {keep}")
     if unknown:
         return
     for stored in shelf.packs:
-        age_s = now - stored.modified_s
-        if stored.digest not in named and age_s >= grace_s:
-            yield Removal(shelf.envelope_digest, "pack", stored.digest, stored.size_bytes, age_s, "no kept generation names it")
+        if stored.digest not in named and now - stored.modified_s >= grace_s:
+            yield _removal(shelf, "pack", stored, now, "no kept generation names it")
+
+
+def _removal(shelf: Shelf, kind: Literal["generation", "pack"], stored: Stored, now: float, reason: str) -> Removal:
+    return Removal(
+        shelf.envelope_digest, kind, stored.digest, stored.size_bytes, stored.modified_s, now - stored.modified_s, reason
+    )
 
 
 def _pack_of(repository: Repository, envelope_digest: str, generation: str, trust: Trust) -> str | None:

@@ -7,14 +7,13 @@ path or write absolute paths into their caches.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from glowplug.errors import LocalError
 
@@ -47,12 +46,11 @@ class LiveRoot:
     """A live folder and the lock on it. Released by ``close``, or by the kernel when the process ends."""
 
     path: Path
-    _lock: int
+    _lock: BinaryIO
 
     def close(self) -> None:
-        """Give the folder back; its content stays for the next start on this node."""
-        with contextlib.suppress(OSError):
-            os.close(self._lock)
+        """Give the folder back; its content stays for the next start on this node. May be called twice."""
+        self._lock.close()
 
     def __enter__(self) -> Self:
         return self
@@ -77,23 +75,29 @@ def claim(base: Path, envelope_digest: str) -> LiveRoot:
     name = envelope_digest[:_NAME_DIGITS]
     try:
         base.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _check_base(base)
+        problems: list[str] = []
+        for slot in range(1, _SLOTS + 1):
+            path = base / (name if slot == 1 else f"{name}-{slot}")
+            try:
+                return LiveRoot(path, _lock(path))
+            except BlockingIOError:
+                problems.append(f"{path.name} is in use by another engine")
+            except PermissionError as error:
+                problems.append(error.strerror or str(error))
     except OSError as error:
-        raise _unusable(base, error.strerror or str(error)) from None
-    problem = ""
-    for slot in range(1, _SLOTS + 1):
-        path = base / (name if slot == 1 else f"{name}-{slot}")
-        try:
-            lock = _lock(path)
-        except OSError as error:
-            problem = error.strerror or str(error)
-            if isinstance(error, BlockingIOError | PermissionError):
-                continue  # another engine's, or another user's
-            raise _unusable(base, problem) from None
-        return LiveRoot(path, lock)
-    raise _unusable(base, problem or "every folder in it is in use")
+        raise _unusable(base, f"{error.strerror or error}: {error.filename}" if error.filename else str(error)) from None
+    raise _unusable(base, f"none of its {_SLOTS} folders for this envelope is free: {problems[0]}")
 
 
-def _lock(path: Path) -> int:
+def _check_base(base: Path) -> None:
+    """Refuse a folder that somebody else has put where ours would be, in ``/tmp`` or the like: he could swap what lies in it."""
+    owner = base.stat().st_uid
+    if owner not in {os.geteuid(), 0} and base.parent.stat().st_mode & stat.S_IWOTH:
+        raise PermissionError(f"it belongs to uid {owner}, and its parent can be written by anybody")
+
+
+def _lock(path: Path) -> BinaryIO:
     notes = path / ".glowplug"
     path.mkdir(exist_ok=True, mode=0o700)
     info = path.stat(follow_symlinks=False)
@@ -102,12 +106,13 @@ def _lock(path: Path) -> int:
         raise PermissionError(f"{path} is not a private folder of uid {os.geteuid()}")
     notes.mkdir(exist_ok=True, mode=0o700)
     descriptor = os.open(notes / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    lock = open(descriptor, "r+b", buffering=0)  # noqa: SIM115  held for as long as the engine runs
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(descriptor)
+        lock.close()
         raise
-    return descriptor
+    return lock
 
 
 def _unusable(base: Path, problem: str) -> LocalError:

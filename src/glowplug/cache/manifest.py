@@ -33,6 +33,8 @@ MAX_BYTES = 64 * GIB
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_PATH = 4096  # PATH_MAX
 _MAX_NAME = 255  # NAME_MAX
+_MAX_DEPTH = 100  # the deepest seen has 12; what walks a tree recursively must not run out of stack
+_MAX_SECONDS = 366 * 24 * 3600  # no start takes a year; keeps every later calculation with it finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +126,19 @@ class Manifest:
         components = tree.get("envelope")
         if not isinstance(components, dict):
             raise BadManifest("manifest has no envelope")
-        cold_start_s = tree.get("cold_start_s")
-        if cold_start_s is not None and not isinstance(cold_start_s, int | float):
-            raise BadManifest("manifest: cold_start_s is not a number")
         manifest = cls(
             envelope=Envelope(components),
             files=_files(tree.get("files")),
             pack=_pack(tree.get("pack")),
-            cold_start_s=cold_start_s,
+            cold_start_s=_cold_start_s(tree.get("cold_start_s")),
             created_at=str(tree.get("created_at", "")),
             producer=str(tree.get("producer", "")),
         )
-        if manifest.document != document:
+        try:
+            canonical = manifest.document == document
+        except (ValueError, RecursionError):  # NaN, half a surrogate pair, or nested too deeply: canonical JSON has none of them
+            canonical = False
+        if not canonical:
             raise BadManifest("manifest is not in canonical form", hint="it was altered, or written by another version of Glowplug")
         return manifest
 
@@ -155,6 +158,8 @@ def check_path(path: str) -> None:
         problem = "is not a plain relative path"
     elif len(path.encode(errors="replace")) > _MAX_PATH or any(len(part.encode(errors="replace")) > _MAX_NAME for part in parts):
         problem = "is too long"
+    elif len(parts) > _MAX_DEPTH:
+        problem = "is too deep"
     elif any("\ud800" <= letter <= "\udfff" for letter in path):
         problem = "is not UTF-8"
     elif len(parts) < 2 or parts[0] not in FAMILIES:
@@ -186,35 +191,47 @@ def _check_names(paths: list[str]) -> None:
             seen.add(path)
         raise BadManifest("manifest: files are not sorted by path")
     names = set(paths)
+    folders: set[str] = set()
     for path in paths:
-        folder = path
-        while "/" in folder:
-            folder = folder.rpartition("/")[0]
+        folder = path.rpartition("/")[0]
+        while folder and folder not in folders:
             if folder in names:
                 raise BadManifest(f"manifest: {folder[:200]!r} is a file and a folder", object=folder[:200])
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+
+
+def _cold_start_s(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MAX_SECONDS:
+        raise BadManifest("manifest: cold_start_s is not a number of seconds")
+    return value
 
 
 def _entry(row: object) -> FileEntry:
     match row:
-        case [str(path), int(size_bytes), int(mode), int(mtime_ns), str(sha256)]:
+        case [str(path), int(size_bytes), int(mode), int(mtime_ns), str(sha256)] if bool not in map(type, row):
             check_path(path)
+        case [str(path), *_]:
+            raise BadManifest(f"manifest: {path[:200]!r} is not described by size, mode, time and digest", object=path[:200])
         case _:
-            raise BadManifest(f"manifest: {str(row)[:200]!r} is not a file entry")
+            raise BadManifest("manifest: a file entry has no path")
     if mode & ~0o777 or mode < 0:
         raise BadManifest(
-            f"manifest: {path!r} has mode {mode:#o}: set-id bits and file types are refused",
-            object=path,
+            f"manifest: {path[:200]!r} has mode {f'{mode:#o}'[:12]}: set-id bits and file types are refused",
+            object=path[:200],
             hint="the generation is not used",
         )
-    if size_bytes < 0 or isinstance(row[1], bool) or not 0 <= mtime_ns < 2**63 or not _SHA256.fullmatch(sha256):
-        raise BadManifest(f"manifest: {path!r} has an impossible size, time or digest", object=path)
+    if not 0 <= size_bytes <= MAX_BYTES or not 0 <= mtime_ns < 2**63 or not _SHA256.fullmatch(sha256):
+        raise BadManifest(f"manifest: {path[:200]!r} has an impossible size, time or digest", object=path[:200])
     return FileEntry(path, size_bytes, mode, mtime_ns, sha256)
 
 
 def _pack(tree: object) -> PackInfo:
     match tree:
         case {"sha256": str(sha256), "size_bytes": int(size_bytes), "format": "tar.zst"} if (
-            _SHA256.fullmatch(sha256) and size_bytes >= 0
+            _SHA256.fullmatch(sha256) and 0 <= size_bytes <= 2 * MAX_BYTES and not isinstance(size_bytes, bool)
         ):
             return PackInfo(sha256, size_bytes)
     raise BadManifest("manifest does not say where its pack is")

@@ -53,7 +53,10 @@ class Source(Protocol):
 
 
 def member_header(entry: FileEntry) -> bytes:
-    """The tar header (one block, or three for a long path) of an entry. The same entry always gives the same bytes."""
+    """The tar header of an entry: one block, or more for a path that is long or not ASCII.
+
+    The same entry gives the same bytes on every Python.
+    """
     info = tarfile.TarInfo(entry.path)
     info.size = entry.size_bytes
     info.mode = entry.mode
@@ -123,7 +126,7 @@ def read_pack(entries: Iterable[FileEntry], source: Source) -> Iterator[tuple[Fi
             piece = reader.take(min(left, PIECE_BYTES))
             left -= len(piece)
             yield entry, piece
-        if padding and any(reader.take(padding)):
+        if padding and reader.take(padding) != bytes(padding):
             raise BadPack(f"pack: bytes after the end of {entry.path!r}", object=entry.path)
     if any(reader.take(len(_END))) or not reader.at_end():
         raise BadPack("pack: more data than its manifest describes", hint="the generation is not used")
@@ -188,6 +191,8 @@ def _write_member(
     except OSError as error:
         raise TreeChanged(f"{file.path}: {error.strerror}", object=file.path) from None
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise TreeChanged(f"{file.path} is no longer a plain file", object=file.path)
         packed.write(header)
         left = file.size_bytes
         while left:
@@ -201,7 +206,7 @@ def _write_member(
             left -= len(piece)
             progress(len(piece))
         info = os.fstat(descriptor)
-        if (info.st_size, info.st_mtime_ns) != (file.size_bytes, file.mtime_ns) or not stat.S_ISREG(info.st_mode):
+        if (info.st_size, info.st_mtime_ns) != (file.size_bytes, file.mtime_ns):
             raise TreeChanged(f"{file.path} changed while it was packed", object=file.path)
     finally:
         os.close(descriptor)

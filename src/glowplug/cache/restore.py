@@ -1,12 +1,17 @@
 """Restore: a verified generation becomes a live cache tree, whole or not at all.
 
-The pack is streamed, each file is written into a staging folder beside its place, its digest is checked, and only when all are
-there are they renamed into place. A restore that fails, or is called off, leaves the live tree as it was. Files of the live
-tree that the generation does not name are kept: they are this node's own.
+The pack is streamed, each file is written into a staging folder beside its place, and its digest is checked. Files of the live
+tree that the generation does not name are this node's own; they are linked into the staged tree, which then takes the live one's
+place, folder by folder: one rename aside and one into place for each family. A restore that fails, or is called off, leaves the
+live tree as it was. Nothing is ever written through a link, and none is kept.
+
+Nothing is synced to the disk. That a tree survived is believed only within one boot of the machine.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -20,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from glowplug.cache.fetch import ObjectStream
 from glowplug.cache.pack import read_pack
+from glowplug.cache.tree import walk
 from glowplug.cache.usage import unread_atime_ns
 from glowplug.errors import BadPack, LocalError
 from glowplug.units import format_bytes
@@ -35,6 +41,7 @@ QUEUE_PIECES = 32
 """Pieces between the thread that unpacks and the one that writes: 32 MiB."""
 _SPARE_BYTES = 16 * 1024 * 1024  # what must stay free on the disk, besides the files themselves
 _NOTES = ".glowplug"
+_FOR_OTHERS = 0o022  # write access for anybody else, which no restored file gets, whatever its manifest says
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +86,19 @@ def restore(
     done = Restored(manifest.digest, len(manifest.files), manifest.size_bytes, fetched=True)
     if _already_there(root, manifest):
         return Restored(done.generation, done.files, done.bytes, fetched=False)
+    _sweep(root / _NOTES)
     _check_space(root, manifest.size_bytes)
     staging = root / _NOTES / f"staging-{uuid.uuid4().hex}"
+    families = sorted({entry.path.partition("/")[0] for entry in manifest.files})
     try:
         with _local_errors(root):
-            staging.mkdir(parents=True, mode=0o700)
+            _make_folders(str(staging / "old"), set())
             with ObjectStream(store, pack_key, manifest.pack.size_bytes, etag=None, deadline=deadline) as source:
-                _unpack(manifest.files, source, staging, deadline, progress)
+                _unpack(manifest.files, source, staging / "new", deadline, progress)
+            _keep_own_files(root, staging / "new", families)
+            (staging / "installed.json").write_bytes(_note(manifest))
             with deadline.commit():
-                _forget(root)
-                _move_into_place(staging, root, manifest.files)
-                _remember(root, manifest)
+                _swap(staging, root, families)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return done
@@ -106,11 +115,21 @@ class _local_errors:  # noqa: N801  used like a function, as contextlib's are
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
+            full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
             raise LocalError(
-                f"cannot write the cache folder {self._root}: {error.strerror}",
+                f"cannot write the cache folder {self._root}: {error.strerror or error}",
                 object=str(self._root),
-                hint="free space on its disk, or name another folder with --cache-dir",
+                hint="free space on its disk, or name another folder with --cache-dir" if full else "see --cache-dir",
             ) from error
+
+
+def _sweep(notes: Path) -> None:
+    """Remove what a process left that was killed in this folder. It held the lock that is ours now, so it is dead."""
+    for stale in [*notes.glob("staging-*"), *notes.glob("pack-*.tmp")]:
+        if stale.is_dir() and not stale.is_symlink():
+            shutil.rmtree(stale, ignore_errors=True)
+        else:
+            stale.unlink(missing_ok=True)
 
 
 def _check_space(root: Path, size_bytes: int) -> None:
@@ -169,7 +188,7 @@ class _Writer:
     def _run(self) -> None:
         pieces = iter(self._queue.get, None)
         try:
-            made = {str(self._staging)}
+            made: set[str] = set()
             for entry, piece in pieces:
                 self._write(entry, piece, pieces, made)
         except BaseException as error:  # noqa: BLE001  carried to the other thread, which raises it
@@ -179,10 +198,7 @@ class _Writer:
 
     def _write(self, entry: FileEntry, piece: memoryview, pieces: Iterator[tuple[FileEntry, memoryview]], made: set[str]) -> None:
         path = os.path.join(self._staging, entry.path)
-        folder = os.path.dirname(path)
-        if folder not in made:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-            made.add(folder)
+        _make_folders(os.path.dirname(path), made)
         digest = hashlib.sha256()
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -202,7 +218,7 @@ class _Writer:
                 raise BadPack(
                     f"pack: {entry.path!r} is not what its digest says", object=entry.path, hint="the generation is not used"
                 )
-            os.fchmod(descriptor, entry.mode)
+            os.fchmod(descriptor, entry.mode & ~_FOR_OTHERS)
             os.utime(descriptor, ns=(unread_atime_ns(entry.mtime_ns), entry.mtime_ns))
         finally:
             os.close(descriptor)
@@ -213,23 +229,51 @@ def _write_all(descriptor: int, piece: memoryview) -> None:
         piece = piece[os.write(descriptor, piece) :]
 
 
-def _move_into_place(staging: Path, root: Path, files: Sequence[FileEntry]) -> None:
-    for family in sorted({entry.path.partition("/")[0] for entry in files}):
-        try:
-            os.rename(staging / family, root / family)  # into nothing, or over an empty folder
-        except OSError:
-            _merge(staging, root, [entry for entry in files if entry.path.startswith(family + "/")])
+def _make_folders(path: str, made: set[str]) -> None:
+    """As ``os.makedirs``, but every new folder is private, not the last alone, and none is looked at twice."""
+    if path in made:
+        return
+    try:
+        os.mkdir(path, 0o700)
+    except FileNotFoundError:
+        _make_folders(os.path.dirname(path), made)
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    made.add(path)
 
 
-def _merge(staging: Path, root: Path, files: Sequence[FileEntry]) -> None:
+def _keep_own_files(root: Path, new: Path, families: Sequence[str]) -> None:
+    """Link every plain file of the live tree that the generation does not name into the staged one."""
     made: set[str] = set()
-    for entry in files:
-        target = os.path.join(root, entry.path)
-        folder = os.path.dirname(target)
-        if folder not in made:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-            made.add(folder)
-        os.replace(staging / entry.path, target)
+    for family in families:
+        for relative, _ in walk(os.path.join(root, family)):
+            target = os.path.join(new, family, relative)
+            # Where a path is a file in one tree and a folder in the other, the generation's counts.
+            with contextlib.suppress(FileExistsError, NotADirectoryError):
+                _make_folders(os.path.dirname(target), made)
+                os.link(os.path.join(root, family, relative), target, follow_symlinks=False)
+
+
+def _swap(staging: Path, root: Path, families: Sequence[str]) -> None:
+    """Put the staged folders in the live ones' place, and undo it if that fails half-way."""
+    note = root / _NOTES / "installed.json"
+    note.unlink(missing_ok=True)
+    begun: list[str] = []
+    try:
+        for family in families:
+            begun.append(family)
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(root / family, staging / "old" / family)
+            os.rename(staging / "new" / family, root / family)
+        os.rename(staging / "installed.json", note)
+    except OSError:
+        for family in reversed(begun):
+            with contextlib.suppress(OSError):
+                os.rename(root / family, staging / "new" / family)
+            with contextlib.suppress(OSError):
+                os.rename(staging / "old" / family, root / family)
+        raise
 
 
 def _already_there(root: Path, manifest: Manifest) -> bool:
@@ -238,7 +282,7 @@ def _already_there(root: Path, manifest: Manifest) -> bool:
         notes = json.loads((root / _NOTES / "installed.json").read_bytes())
     except (OSError, ValueError):
         return False
-    if notes != {"generation": manifest.digest, "boot": _boot_id()}:
+    if not _boot_id() or notes != {"generation": manifest.digest, "boot": _boot_id()}:
         return False
     for entry in manifest.files:
         try:
@@ -250,13 +294,8 @@ def _already_there(root: Path, manifest: Manifest) -> bool:
     return True
 
 
-def _remember(root: Path, manifest: Manifest) -> None:
-    notes = root / _NOTES / "installed.json"
-    notes.write_text(json.dumps({"generation": manifest.digest, "boot": _boot_id()}))
-
-
-def _forget(root: Path) -> None:
-    (root / _NOTES / "installed.json").unlink(missing_ok=True)
+def _note(manifest: Manifest) -> bytes:
+    return json.dumps({"generation": manifest.digest, "boot": _boot_id()}).encode()
 
 
 def _boot_id() -> str:
@@ -264,4 +303,4 @@ def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        return ""
+        return ""  # unknown, and then nothing is believed

@@ -7,6 +7,7 @@ assignments to names that say they are secret (both in text only). Found ones ar
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from typing import TYPE_CHECKING
@@ -16,8 +17,10 @@ from glowplug.errors import SecretFound
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_SECRET_NAME = re.compile(r"(^|_)(API_?KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIALS?|SIGNING_KEY)(_|$)")
-_NOT_A_SECRET = re.compile(r"(_FILE|_PATH|_DIR|_URI|_URL|_ARN|_NAME|_ID)$")  # where a secret is, not the secret
+_SECRET_NAME = re.compile(
+    r"(^|_)(API_?KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIALS?|SIGNING_KEY)(_|$)|PASSWORD$", re.IGNORECASE
+)
+_NOT_A_SECRET = re.compile(r"(_FILE|_PATH|_DIR|_URI|_URL|_ARN|_NAME|_ID)$", re.IGNORECASE)  # where a secret is, not the secret
 _MIN_VALUE = 8  # shorter values (`true`, `none`, `12345`) would match by chance
 
 # Formats published by their issuers. Each has a literal part that is searched first, because a search for bytes is fast.
@@ -31,38 +34,42 @@ _TOKENS = (
 # NAME = "value", "NAME": "value", NAME: value. The name must be all capitals, as environment variables are: generated code is full
 # of `cache_key = ...` with high-entropy values that are no secrets.
 _ASSIGNMENT = re.compile(
-    rb"\b([A-Z][A-Z0-9_]*(?:API_?KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|TOKEN|PASSWORD|SIGNING_KEY)(?:_[A-Z0-9_]+)?)[\"']?\s*[:=]\s*[\"']?"
+    rb"\b([A-Z0-9_]*(?:API_?KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|TOKEN|PASSWORD|SIGNING_KEY)(?:_[A-Z0-9_]+)?)[\"']?\s*[:=]\s*[\"']?"
     rb"([^\s\"',}]{8,})"
 )
 _ASSIGNMENT_HINTS = (b"KEY", b"TOKEN", b"SECRET", b"PASSWORD")
-_HARMLESS_VALUES = re.compile(rb"(?i)^(none|null|true|false|undefined|\*+|<[^>]*>|\$\{?[A-Z_]+\}?)$")
+# A placeholder, a number, or code that fetches the value: `os.environ.get(`, `settings["`.
+_HARMLESS_VALUES = re.compile(rb"(?i)^(none|null|undefined|\*+|<[^>]*>|\$\{?[A-Z_]+\}?|[\d._]+|[A-Z_][\w.]*[(\[].*)$")
+_OVERLAP_BYTES = 4096
 
 
 class SecretScan:
-    """Looks at content piece by piece. A secret that straddles two pieces of 1 MiB can be missed in a file larger than that.
+    """Looks at content piece by piece, for one thread. What straddles two pieces is found up to a length of 4 KiB.
 
     Args:
         env: the environment whose secret variables' values are looked for.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        self._values = {
-            name: value.encode(errors="surrogateescape")
-            for name, value in env.items()
-            if _SECRET_NAME.search(name)
-            and not _NOT_A_SECRET.search(name)
-            and not os.path.exists(value)
-            and len(value) >= _MIN_VALUE
-        }
+        self._values: list[tuple[str, bytes]] = []
+        for name, value in env.items():
+            if not _SECRET_NAME.search(name) or _NOT_A_SECRET.search(name) or len(value) < _MIN_VALUE or os.path.exists(value):
+                continue
+            # As it is, and as JSON would write it: a quote or a backslash in a password looks different there.
+            spellings = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+            self._values += [(name, spelling.encode(errors="surrogateescape")) for spelling in spellings]
+        self._path = ""
+        self._tail = b""
 
     def check(self, path: str, data: bytes | memoryview) -> None:
-        """Look at one piece of a file.
+        """Look at the next piece of a file. Pieces of one file come in order and without another's between them.
 
         Raises:
             SecretFound: and names the file and what kind of secret it holds.
         """
-        content = bytes(data)
-        for name, value in self._values.items():
+        content = self._tail + data if path == self._path else bytes(data)
+        self._path, self._tail = path, content[-_OVERLAP_BYTES:]
+        for name, value in self._values:
             if value in content:
                 raise _found(path, f"the value of {name}")
         if b"\0" in content[:8192]:

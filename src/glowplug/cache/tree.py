@@ -6,6 +6,7 @@ out by the families' rules. Scanning reads names and metadata only, never conten
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def scan(root: Path, families: Iterable[Family]) -> list[TreeFile]:
     """
     found: list[TreeFile] = []
     for family in families:
-        for relative, info in _walk(os.path.join(root, family.name), ""):
+        for relative, info in walk(os.path.join(root, family.name)):
             if family.keeps(relative):
                 found.append(
                     TreeFile(
@@ -64,17 +65,23 @@ def scan(root: Path, families: Iterable[Family]) -> list[TreeFile]:
     return found
 
 
-def _walk(folder: str, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
-    try:
-        entries = list(os.scandir(folder))
-    except (FileNotFoundError, NotADirectoryError):
+def walk(top: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Every plain file below a folder, in no order: its path relative to the folder, and its metadata.
+
+    Links are not followed, not even the folder itself. Raises OSError for a folder that can't be read; one that is gone is empty.
+    """
+    if os.path.islink(top):
         return
-    for entry in entries:
-        relative = prefix + entry.name
+    folders = [(top, "")]
+    while folders:
+        folder, prefix = folders.pop()
         try:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(entry.path, relative + "/")
-            elif entry.is_file(follow_symlinks=False):
-                yield relative, entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append((entry.path, f"{prefix}{entry.name}/"))
+                    elif entry.is_file(follow_symlinks=False):
+                        with contextlib.suppress(FileNotFoundError):
+                            yield prefix + entry.name, entry.stat(follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
             continue

@@ -36,6 +36,7 @@ def age_access_times(root: Path, files: Iterable[TreeFile]) -> None:
 def read_files(root: Path, files: Iterable[TreeFile]) -> set[str] | None:
     """Which of these files have been read since they were marked, by path; None where the file system does not tell.
 
+    A file that has been written to since is no proof: its writer moved the times.
     If none has, one of them is read here, to see whether that would have shown, and marked unread again.
     """
     read: set[str] = set()
@@ -44,6 +45,8 @@ def read_files(root: Path, files: Iterable[TreeFile]) -> set[str] | None:
         try:
             info = os.stat(os.path.join(root, file.path), follow_symlinks=False)
         except OSError:
+            continue
+        if info.st_mtime_ns != file.mtime_ns:
             continue
         if info.st_atime_ns > unread_atime_ns(info.st_mtime_ns):
             read.add(file.path)

@@ -15,10 +15,10 @@ from glowplug.cache.pack import read_pack
 from glowplug.errors import BadPack, GlowplugError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from glowplug.cache.manifest import Manifest
-    from glowplug.cache.repository import Repository
+    from glowplug.cache.repository import Repository, Shelf
     from glowplug.cache.trust import Trust
 
 
@@ -28,9 +28,25 @@ class Finding:
 
     envelope_digest: str
     generation: str
+    """Its digest, or ``latest`` for the pointer itself."""
     files: int
     size_bytes: int
     problem: str
+
+
+def verify_shelf(
+    repository: Repository, shelf: Shelf, trust: Trust, *, progress: Callable[[int], None] = lambda _: None
+) -> Iterator[Finding]:
+    """Check every generation of an envelope, and that its pointer names one of them. Nothing is raised."""
+    for stored in shelf.generations:
+        yield verify_generation(repository, shelf.envelope_digest, stored.digest, trust, progress=progress)
+    try:
+        latest = repository.latest(shelf.envelope_digest)
+    except GlowplugError as error:
+        yield Finding(shelf.envelope_digest, "latest", 0, 0, error.line())
+        return
+    if latest is not None and latest.generation not in {stored.digest for stored in shelf.generations}:
+        yield verify_generation(repository, shelf.envelope_digest, latest.generation, trust, progress=progress)
 
 
 def verify_generation(
