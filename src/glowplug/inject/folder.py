@@ -99,7 +99,7 @@ def inject(
 
 def _prepare(folder: Path, *, force: bool) -> str:
     """Make DIR, or see that it may be written into. The present payload's name, or nothing."""
-    if not folder.exists():
+    with suppress(FileExistsError):  # another inject may be making it at this moment
         folder.mkdir(parents=True)
         folder.chmod(0o755)
     if not folder.is_dir():
