@@ -96,23 +96,17 @@ def _test(options: argparse.Namespace) -> int:
     code = _lint(python)
     if code != 0:
         return code
-    other = _other_env(main_python.version)
+    other_version = next(version for version in reversed(pythons.TESTED) if version != main_python.version)
+    other_python = pythons.find_or_install(other_version, uv().path)
     variables = _real_vllm()
-    if other is not None:
-        # The quick tests on the other Python come first, so that the last line of the run, which CI reads, counts all tests.
-        variables["GLOWPLUG_OTHER_PYTHON"] = str(other)
-        code = _show([other, "-m", "pytest", "-m", "not vllm", "-p", "no:cacheprovider"], variables)
+    if other_python is None:
+        say(f"NOT TESTED on Python {other_version}: this machine has none, and uv could not install one")
+        return _show([python, "-m", "pytest"], variables)
+    variables["PATH"] = pythons.named_on_path(main_python, other_python)
+    # The quick tests on the other Python come first, so that the last line of the run, which CI reads, counts all tests.
+    other = environments.checkout_env(other_python, uv(), name=f".venv-{other_version}")
+    code = _show([other, "-m", "pytest", "-m", "not vllm", "-p", "no:cacheprovider"], variables)
     return code or _show([python, "-m", "pytest"], variables)
-
-
-def _other_env(main_version: str) -> Path | None:
-    """The environment on the other supported Python; None, with a line that says so, where this machine has none."""
-    version = next(version for version in reversed(pythons.TESTED) if version != main_version)
-    python = pythons.find_or_install(version, uv().path)
-    if python is None:
-        say(f"NOT TESTED on Python {version}: this machine has none, and uv could not install one")
-        return None
-    return environments.checkout_env(python, uv(), name=f".venv-{version}")
 
 
 def _demo(options: argparse.Namespace) -> int:

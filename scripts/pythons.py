@@ -101,6 +101,17 @@ def for_vllm(uv: Path) -> Python:
     )
 
 
+def named_on_path(*pythons: Python) -> str:
+    """A search path on which ``python3.11`` and the like are these interpreters, and all else is what it was."""
+    folder = dev_cache() / "pythons"
+    folder.mkdir(parents=True, exist_ok=True)
+    for python in pythons:
+        partial = folder / f".{python.version}.{os.getpid()}"
+        partial.symlink_to(python.path)
+        partial.replace(folder / f"python{python.version}")
+    return os.pathsep.join((str(folder), os.environ.get("PATH", os.defpath)))
+
+
 def _candidates(version: str, uv: Path) -> Iterator[Path | str]:
     if on_path := shutil.which(f"python{version}"):
         yield on_path

@@ -3,6 +3,7 @@
 import ast
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 import threading
@@ -90,6 +91,15 @@ def test_a_python_without_pip_and_ensurepip_is_told_what_to_install(tmp_path: Pa
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(SetupError, match=r"neither ensurepip nor pip.*python3-venv"):
         uv.uv()
+
+
+def test_a_version_on_the_path_is_the_interpreter_itself_and_nothing_else_moves() -> None:
+    python = pythons.current()
+    for _ in range(2):
+        path = pythons.named_on_path(python)
+    assert os.path.realpath(shutil.which(f"python{python.version}", path=path) or "") == os.path.realpath(python.path)
+    assert path.endswith(os.environ["PATH"])
+    assert [entry.name for entry in Path(path.split(os.pathsep)[0]).iterdir()] == [f"python{python.version}"]
 
 
 def test_a_missing_compiler_is_named_before_gigabytes_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
