@@ -11,6 +11,7 @@ from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from glowplug.cache.manifest import NOT_USED
 from glowplug.errors import BadPack, Unreachable
 from glowplug.units import MIB
 
@@ -103,7 +104,7 @@ class ObjectStream:
             raise BadPack(
                 f"{self._key} is truncated: it has {found} bytes, its manifest says {self._size_bytes}",
                 object=self._key,
-                hint="the generation is not used; delete it, and the next cold start publishes again",
+                hint=NOT_USED,
             ) from error
 
     def _serve(self) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "glowplug.dev/manifest/v1"
 
+NOT_USED = "the generation is not used; the next cold start publishes another"
+
 MAX_FILES = 1_000_000
 """Files in one generation; the largest caches seen have some tens of thousands."""
 MAX_BYTES = 64 * GIB
@@ -111,21 +113,32 @@ class Manifest:
         return hashlib.sha256(self.document).hexdigest()
 
     @classmethod
-    def parse(cls, document: bytes) -> Manifest:
+    def parse(cls, document: bytes, *, name: str = "manifest") -> Manifest:
         """Read and check a document whose signature has been verified.
+
+        Args:
+            document: canonical JSON.
+            name: what it is (its key in the store), for messages.
 
         Raises:
             BadManifest: of another schema, or with a file that must not be unpacked; the text names it.
         """
         try:
+            return cls._parse(document)
+        except BadManifest as error:
+            raise BadManifest(f"{name}: {error.message}", object=error.object or name, hint=error.hint or NOT_USED) from None
+
+    @classmethod
+    def _parse(cls, document: bytes) -> Manifest:
+        try:
             tree = json.loads(document)
         except (ValueError, RecursionError) as error:
-            raise BadManifest(f"manifest is not JSON: {error}") from None
+            raise BadManifest(f"is not JSON: {error}") from None
         if not isinstance(tree, dict) or tree.get("schema") != SCHEMA:
-            raise BadManifest(f"manifest is not of schema {SCHEMA}", hint="it was written by another version of Glowplug")
+            raise BadManifest(f"is not of schema {SCHEMA}", hint="it was written by another version of Glowplug")
         components = tree.get("envelope")
         if not isinstance(components, dict):
-            raise BadManifest("manifest has no envelope")
+            raise BadManifest("has no envelope")
         manifest = cls(
             envelope=Envelope(components),
             files=_files(tree.get("files")),
@@ -139,7 +152,7 @@ class Manifest:
         except (ValueError, RecursionError):  # NaN, half a surrogate pair, or nested too deeply: canonical JSON has none of them
             canonical = False
         if not canonical:
-            raise BadManifest("manifest is not in canonical form", hint="it was altered, or written by another version of Glowplug")
+            raise BadManifest("is not in canonical form", hint="it was altered, or written by another version of Glowplug")
         return manifest
 
 
@@ -166,18 +179,18 @@ def check_path(path: str) -> None:
         problem = f"belongs to no cache family ({', '.join(FAMILIES)})"
     else:
         return
-    raise BadManifest(f"manifest: path {path[:200]!r} {problem}", object=path[:200], hint="the generation is not used")
+    raise BadManifest(f"path {path[:200]!r} {problem}", object=path[:200])
 
 
 def _files(rows: object) -> tuple[FileEntry, ...]:
     if not isinstance(rows, list):
-        raise BadManifest("manifest has no list of files")
+        raise BadManifest("has no list of files")
     if len(rows) > MAX_FILES:
-        raise BadManifest(f"manifest lists {len(rows)} files, more than {MAX_FILES}")
+        raise BadManifest(f"lists {len(rows)} files, more than {MAX_FILES}")
     entries = tuple(_entry(row) for row in rows)
     total = sum(entry.size_bytes for entry in entries)
     if total > MAX_BYTES:
-        raise BadManifest(f"manifest describes {total} bytes, more than {MAX_BYTES}")
+        raise BadManifest(f"describes {total} bytes, more than {MAX_BYTES}")
     _check_names([entry.path for entry in entries])
     return entries
 
@@ -187,16 +200,16 @@ def _check_names(paths: list[str]) -> None:
         seen: set[str] = set()
         for path in paths:
             if path in seen:
-                raise BadManifest(f"manifest: path {path[:200]!r} appears twice", object=path[:200])
+                raise BadManifest(f"path {path[:200]!r} appears twice", object=path[:200])
             seen.add(path)
-        raise BadManifest("manifest: files are not sorted by path")
+        raise BadManifest("files are not sorted by path")
     names = set(paths)
     folders: set[str] = set()
     for path in paths:
         folder = path.rpartition("/")[0]
         while folder and folder not in folders:
             if folder in names:
-                raise BadManifest(f"manifest: {folder[:200]!r} is a file and a folder", object=folder[:200])
+                raise BadManifest(f"{folder[:200]!r} is a file and a folder", object=folder[:200])
             folders.add(folder)
             folder = folder.rpartition("/")[0]
 
@@ -205,7 +218,7 @@ def _cold_start_s(value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MAX_SECONDS:
-        raise BadManifest("manifest: cold_start_s is not a number of seconds")
+        raise BadManifest("cold_start_s is not a number of seconds")
     return value
 
 
@@ -214,17 +227,16 @@ def _entry(row: object) -> FileEntry:
         case [str(path), int(size_bytes), int(mode), int(mtime_ns), str(sha256)] if bool not in map(type, row):
             check_path(path)
         case [str(path), *_]:
-            raise BadManifest(f"manifest: {path[:200]!r} is not described by size, mode, time and digest", object=path[:200])
+            raise BadManifest(f"{path[:200]!r} is not described by size, mode, time and digest", object=path[:200])
         case _:
-            raise BadManifest("manifest: a file entry has no path")
+            raise BadManifest("a file entry has no path")
     if mode & ~0o777 or mode < 0:
         raise BadManifest(
-            f"manifest: {path[:200]!r} has mode {f'{mode:#o}'[:12]}: set-id bits and file types are refused",
+            f"{path[:200]!r} has mode {f'{mode:#o}'[:12]}: set-id bits and file types are refused",
             object=path[:200],
-            hint="the generation is not used",
         )
     if not 0 <= size_bytes <= MAX_BYTES or not 0 <= mtime_ns < 2**63 or not _SHA256.fullmatch(sha256):
-        raise BadManifest(f"manifest: {path[:200]!r} has an impossible size, time or digest", object=path[:200])
+        raise BadManifest(f"{path[:200]!r} has an impossible size, time or digest", object=path[:200])
     return FileEntry(path, size_bytes, mode, mtime_ns, sha256)
 
 
@@ -234,4 +246,4 @@ def _pack(tree: object) -> PackInfo:
             _SHA256.fullmatch(sha256) and 0 <= size_bytes <= 2 * MAX_BYTES and not isinstance(size_bytes, bool)
         ):
             return PackInfo(sha256, size_bytes)
-    raise BadManifest("manifest does not say where its pack is")
+    raise BadManifest("does not say where its pack is")

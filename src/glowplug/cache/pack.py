@@ -16,7 +16,7 @@ import stat
 import tarfile
 from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
-from glowplug.cache.manifest import FileEntry, PackInfo
+from glowplug.cache.manifest import NOT_USED, FileEntry, PackInfo
 from glowplug.errors import BadPack, LocalError
 from glowplug.units import MIB
 
@@ -97,8 +97,13 @@ def write_pack(
     return tuple(entries), PackInfo(sink.digest.hexdigest(), sink.size_bytes)
 
 
-def read_pack(entries: Iterable[FileEntry], source: Source) -> Iterator[tuple[FileEntry, memoryview]]:
+def read_pack(entries: Iterable[FileEntry], source: Source, *, name: str) -> Iterator[tuple[FileEntry, memoryview]]:
     """The content of every entry, piece by piece, in order. Digests are the caller's to check.
+
+    Args:
+        entries: the manifest's.
+        source: the pack.
+        name: its key, for messages.
 
     Yields:
         The entry and its next piece, at most ``PIECE_BYTES`` long. An empty file yields one empty piece. A piece is a view of a
@@ -112,12 +117,12 @@ def read_pack(entries: Iterable[FileEntry], source: Source) -> Iterator[tuple[Fi
     stream = zstandard.ZstdDecompressor(max_window_size=64 * MIB).stream_reader(
         cast("BinaryIO", source), read_size=MIB, closefd=False
     )
-    reader = _ExactReader(stream, zstandard.ZstdError)
+    reader = _ExactReader(stream, zstandard.ZstdError, name)
     for entry in entries:
         expected = member_header(entry)
         header = reader.take(len(expected))
         if header != expected:
-            raise BadPack(_describe_mismatch(entry, bytes(header)), object=entry.path, hint="the generation is not used")
+            raise BadPack(_describe_mismatch(entry, bytes(header)), object=entry.path, hint=NOT_USED)
         left = entry.size_bytes
         padding = -left % _BLOCK
         if not left:
@@ -127,17 +132,18 @@ def read_pack(entries: Iterable[FileEntry], source: Source) -> Iterator[tuple[Fi
             left -= len(piece)
             yield entry, piece
         if padding and reader.take(padding) != bytes(padding):
-            raise BadPack(f"pack: bytes after the end of {entry.path!r}", object=entry.path)
+            raise BadPack(f"pack: bytes after the end of {entry.path!r}", object=entry.path, hint=NOT_USED)
     if any(reader.take(len(_END))) or not reader.at_end():
-        raise BadPack("pack: more data than its manifest describes", hint="the generation is not used")
+        raise BadPack(f"{name} holds more than its manifest describes", object=name, hint=NOT_USED)
 
 
 class _ExactReader:
     """Fills fresh buffers, or says that the pack is too short."""
 
-    def __init__(self, stream: BinaryIO, corrupt: type[Exception]) -> None:
+    def __init__(self, stream: BinaryIO, corrupt: type[Exception], name: str) -> None:
         self._stream = stream
         self._corrupt = corrupt
+        self._name = name
 
     def take(self, size: int) -> memoryview:
         view = memoryview(bytearray(size))
@@ -146,9 +152,9 @@ class _ExactReader:
             try:
                 count = self._stream.readinto(view[filled:])  # type: ignore[attr-defined]
             except self._corrupt as error:
-                raise BadPack(f"pack is corrupt: {error}", hint="the generation is not used") from None
+                raise BadPack(f"{self._name} is corrupt: {error}", object=self._name, hint=NOT_USED) from None
             if not count:
-                raise BadPack("pack is truncated", hint="the generation is not used")
+                raise BadPack(f"{self._name} is truncated", object=self._name, hint=NOT_USED)
             filled += count
         return view
 
@@ -156,7 +162,7 @@ class _ExactReader:
         try:
             return not self._stream.read(1)
         except self._corrupt as error:
-            raise BadPack(f"pack is corrupt: {error}", hint="the generation is not used") from None
+            raise BadPack(f"{self._name} is corrupt: {error}", object=self._name, hint=NOT_USED) from None
 
 
 class _HashingSink:

@@ -118,7 +118,7 @@ class Repository:
         """
         key = _generation_key(envelope_digest, generation)
         document = trust.verify(self.store.get(key).data, name=key)
-        manifest = Manifest.parse(document)
+        manifest = Manifest.parse(document, name=key)
         if manifest.digest != generation:
             raise BadManifest(f"{key} holds another generation, {manifest.digest[:12]}", object=key, hint="it was moved or copied")
         if manifest.envelope.digest != envelope_digest:

@@ -24,6 +24,7 @@ from queue import Queue
 from typing import TYPE_CHECKING
 
 from glowplug.cache.fetch import ObjectStream
+from glowplug.cache.manifest import NOT_USED
 from glowplug.cache.pack import read_pack
 from glowplug.cache.tree import walk
 from glowplug.cache.usage import unread_atime_ns
@@ -31,7 +32,7 @@ from glowplug.errors import BadPack, LocalError
 from glowplug.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from glowplug.cache.deadline import Deadline
     from glowplug.cache.manifest import FileEntry, Manifest
@@ -94,7 +95,7 @@ def restore(
         with _local_errors(root):
             _make_folders(str(staging / "old"), set())
             with ObjectStream(store, pack_key, manifest.pack.size_bytes, etag=None, deadline=deadline) as source:
-                _unpack(manifest.files, source, staging / "new", deadline, progress)
+                _unpack(read_pack(manifest.files, source, name=pack_key), staging / "new", deadline, progress)
             _keep_own_files(root, staging / "new", families)
             (staging / "installed.json").write_bytes(_note(manifest))
             with deadline.commit():
@@ -147,12 +148,12 @@ def _check_space(root: Path, size_bytes: int) -> None:
 
 
 def _unpack(
-    files: Sequence[FileEntry], source: ObjectStream, staging: Path, deadline: Deadline, progress: Callable[[int], None]
+    pieces: Iterable[tuple[FileEntry, memoryview]], staging: Path, deadline: Deadline, progress: Callable[[int], None]
 ) -> None:
     """Decompress in this thread, hash and write in another: the two halves cost about the same."""
     writer = _Writer(staging, progress)
     try:
-        for entry, piece in read_pack(files, source):
+        for entry, piece in pieces:
             deadline.check()
             writer.put(entry, piece)
     finally:
@@ -215,9 +216,7 @@ class _Writer:
                     return
                 piece = following[1]
             if digest.hexdigest() != entry.sha256:
-                raise BadPack(
-                    f"pack: {entry.path!r} is not what its digest says", object=entry.path, hint="the generation is not used"
-                )
+                raise BadPack(f"pack: {entry.path!r} is not what its digest says", object=entry.path, hint=NOT_USED)
             os.fchmod(descriptor, entry.mode & ~_FOR_OTHERS)
             os.utime(descriptor, ns=(unread_atime_ns(entry.mtime_ns), entry.mtime_ns))
         finally:

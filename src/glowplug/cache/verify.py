@@ -82,7 +82,7 @@ def check_pack(repository: Repository, manifest: Manifest, *, progress: Callable
     with ObjectStream(repository.store, key, manifest.pack.size_bytes, etag=info.etag, deadline=unbounded("verify")) as source:
         digest = hashlib.sha256()
         left = 0
-        for entry, piece in read_pack(manifest.files, source):
+        for entry, piece in read_pack(manifest.files, source, name=key):
             if not left:
                 digest, left = hashlib.sha256(), entry.size_bytes
             digest.update(piece)
