@@ -125,8 +125,10 @@ class LocalStore:
         """See ``Store.put_file``. From the spool it is one rename; the file keeps its mode."""
         del sha256  # nothing is signed here
         target = self._path(key)
-        if not path.is_file():
-            raise LocalError(f"no such file: {path}", object=str(path))
+        try:
+            os.stat(path)
+        except OSError as error:
+            raise LocalError(f"{path}: {error.strerror}", object=str(path)) from error
         with local_errors.named(str(target)):
             spool = self._reserved("spool")
             if path.parent.resolve() == spool.resolve():
@@ -171,12 +173,11 @@ class LocalStore:
     def delete(self, key: str) -> None:
         """See ``Store.delete``. Directories that it leaves empty go as well."""
         path = self._path(key)
-        if not self._root.is_dir():
-            return
         with local_errors.named(str(path)):
-            # A reader's delete of nothing needs no lock, hence no right to write.
-            if not os.path.lexists(path):
-                return
+            try:
+                os.lstat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return  # nothing to delete needs no lock, hence no right to write
             with self._locked():
                 path.unlink(missing_ok=True)
             for parent in path.relative_to(self._root).parents[:-1]:
@@ -191,7 +192,8 @@ class LocalStore:
 
     def _reserved(self, name: str) -> Path:
         folder = self._root / RESERVED / name
-        if not folder.is_dir():
+        # os.path's question, unlike Path's, is answered with no where the answer is forbidden; mkdir then says why.
+        if not os.path.isdir(folder):
             with local_errors.named(str(folder)):
                 _make_root(self._root)
                 folder.mkdir(parents=True, exist_ok=True)
@@ -295,7 +297,7 @@ def _info(key: str, status: os.stat_result) -> ObjectInfo:
 
 
 def _make_root(root: Path) -> None:
-    if not root.is_dir():
+    if not os.path.isdir(root):
         root.parent.mkdir(parents=True, exist_ok=True)
         root.mkdir(mode=0o700, exist_ok=True)
 

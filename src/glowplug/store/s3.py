@@ -158,14 +158,15 @@ class S3Store:
         try:
             size = os.fstat(fd).st_size
             with self._refusals(key):
+                whole = s3_multipart.FileSlice(fd, str(path), 0, size)
                 if size > s3_multipart.SINGLE_LIMIT_BYTES:
-                    return s3_multipart.upload(self._client, self._whole(key), fd, size)
+                    return s3_multipart.upload(self._client, self._whole(key), whole)
                 return self._client.call(
                     "PUT",
                     self._whole(key),
                     s3_multipart.take_etag,
                     headers={"Content-Length": str(size)},
-                    body=s3_multipart.FileSlice(fd, 0, size),
+                    body=whole,
                     body_sha256=sha256,
                 )
         finally:

@@ -14,11 +14,11 @@ import hashlib
 import os
 import re
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import unescape
 from typing import TYPE_CHECKING
 
-from glowplug.errors import GlowplugError, Unreachable
+from glowplug.errors import GlowplugError, LocalError, Unreachable
 from glowplug.store import s3_errors, s3_http
 from glowplug.store.s3_client import Refused
 from glowplug.units import MIB
@@ -38,9 +38,14 @@ _BLOCK_BYTES = MIB
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """A part of a file as a request's body. Each iteration starts over, with one block of its own."""
+    """A part of a file as a request's body. Each iteration starts over, with one block of its own.
+
+    Iterating raises ``LocalError``, never ``OSError``: that would look like a broken connection, worth another attempt.
+    """
 
     fd: int
+    path: str
+    """For messages."""
     start: int
     size_bytes: int
 
@@ -49,9 +54,13 @@ class FileSlice:
         sent = 0
         while sent < self.size_bytes:
             want = min(block.nbytes, self.size_bytes - sent)
-            count = os.preadv(self.fd, [block[:want]], self.start + sent)
+            try:
+                count = os.preadv(self.fd, [block[:want]], self.start + sent)
+            except OSError as error:
+                raise LocalError(f"the file can't be read: {error.strerror}", object=self.path) from error
             if not count:
-                raise OSError(f"the file became shorter than {self.start + self.size_bytes} bytes while it was sent")
+                text = f"{self.path} became shorter than {self.start + self.size_bytes} bytes while it was sent"
+                raise LocalError(text, object=self.path)
             yield block[:count]
             sent += count
 
@@ -63,8 +72,8 @@ class FileSlice:
         return digest.hexdigest()
 
 
-def upload(client: S3Client, key: str, fd: int, size_bytes: int) -> str:
-    """Write an object from an open file in parts; returns its ETag. Blocks until it is complete.
+def upload(client: S3Client, key: str, file: FileSlice) -> str:
+    """Write an object from a file in parts; returns its ETag. Blocks until it is complete.
 
     Raises:
         Refused: the server refused a request.
@@ -72,8 +81,10 @@ def upload(client: S3Client, key: str, fd: int, size_bytes: int) -> str:
     """
     upload_id = client.call("POST", key, lambda reply: _element(reply.read(), "UploadId"), query={"uploads": ""})
     try:
-        etags = _send_parts(client, key, upload_id, fd, _plan(size_bytes))
-        return _complete(client, key, upload_id, etags, size_bytes)
+        etags = _send_parts(
+            client, key, upload_id, [replace(file, start=start, size_bytes=size) for start, size in _plan(file.size_bytes)]
+        )
+        return _complete(client, key, upload_id, etags, file.size_bytes)
     except BaseException:
         # Best effort: the first error is the one to tell, and an interrupt must not be answered by another failure.
         with contextlib.suppress(GlowplugError, Refused):
@@ -87,7 +98,7 @@ def _plan(size_bytes: int) -> list[tuple[int, int]]:
     return [(start, min(size, size_bytes - start)) for start in range(0, size_bytes, size)]
 
 
-def _send_parts(client: S3Client, key: str, upload_id: str, fd: int, parts: list[tuple[int, int]]) -> list[str]:
+def _send_parts(client: S3Client, key: str, upload_id: str, parts: list[FileSlice]) -> list[str]:
     etags = [""] * len(parts)
     failures: list[BaseException] = []
     numbers = iter(range(len(parts)))
@@ -100,7 +111,7 @@ def _send_parts(client: S3Client, key: str, upload_id: str, fd: int, parts: list
             if number is None or failures:
                 return
             try:
-                etags[number] = _send_part(client, key, upload_id, number + 1, FileSlice(fd, *parts[number]))
+                etags[number] = _send_part(client, key, upload_id, number + 1, parts[number])
             except BaseException as error:  # noqa: BLE001  handed to the caller's thread, which raises it
                 failures.append(error)
 
@@ -156,9 +167,9 @@ def _take_completed(reply: s3_http.Reply) -> str:
     body = reply.read()
     etag = _element(body, "ETag")
     if not etag:
-        answer = s3_errors.parse_answer(500, "", "", body)
-        if answer.asks_to_retry and not answer.code:
-            raise s3_http.Broken("the answer was cut short")
+        answer = s3_errors.parse_answer(200, "", "", body)
+        if answer.asks_to_retry or not answer.code:
+            raise s3_http.Broken(answer.text or "the answer was cut short")
         raise Unreachable(f"the upload could not be completed: {answer.summary}", hint="publish again")
     return etag
 
