@@ -13,7 +13,6 @@ import binascii
 import hashlib
 import os
 import re
-import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,7 +110,7 @@ class PrivateKey:
     @classmethod
     def generate(cls, source: str = "") -> PrivateKey:
         """A new key from the operating system's random numbers."""
-        return cls(secrets.token_bytes(32), source)
+        return cls(os.urandom(32), source)
 
 
 def read_public(text: str, source: str) -> list[PublicKey]:
@@ -220,7 +219,7 @@ def write_new(path: Path, text: str, mode: int, *, replace: bool = False) -> Non
         FileExistsError: there is one, and ``replace`` is not set.
         OSError: the folder can't be written.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    part = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "w") as file:
