@@ -27,6 +27,8 @@ Command: TypeAlias = "Sequence[str | Path]"
 _STARTED = time.monotonic()
 _HEARTBEAT_S = 15.0
 _LOG_LINES = 25
+_HELD: list[int] = []
+"""Descriptors of the locks that this process holds."""
 
 
 class SetupError(Exception):
@@ -67,6 +69,7 @@ def run_step(name: str, command: Command, *, advice: str, env: Mapping[str, str]
             env={**os.environ, **(env or {})},
             cwd=ROOT,
             start_new_session=True,
+            pass_fds=_HELD,  # if this process is killed, the locks stay until the command that works under them has ended too
         )
         try:
             while True:
@@ -89,7 +92,10 @@ def run_step(name: str, command: Command, *, advice: str, env: Mapping[str, str]
 
 @contextlib.contextmanager
 def only_one(name: str) -> Iterator[None]:
-    """Hold the lock ``name``, so that two set-ups never build the same thing at once. The kernel frees it if this process dies."""
+    """Hold the lock ``name``, so that two set-ups never build the same thing at once.
+
+    The kernel frees it when this process and the step that it may be running have ended, however they end.
+    """
     locks = dev_cache() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     with (locks / name).open("w") as file:
@@ -98,4 +104,8 @@ def only_one(name: str) -> Iterator[None]:
         except BlockingIOError:
             say(f"another set-up is working on {name}; waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        _HELD.append(file.fileno())
+        try:
+            yield
+        finally:
+            _HELD.remove(file.fileno())

@@ -69,6 +69,18 @@ def test_two_set_ups_never_build_the_same_thing_at_once(capsys: pytest.CaptureFi
     assert "another set-up is working on thing" in capsys.readouterr().out
 
 
+def test_a_killed_set_up_keeps_its_lock_until_its_step_has_ended(tmp_path: Path) -> None:
+    begun, done = tmp_path / "begun", tmp_path / "done"
+    step = f"run_step('x', ['sh', '-c', 'touch {begun}; sleep 1; touch {done}'], advice='')"
+    code = f"from scripts.steps import only_one, run_step\nwith only_one('thing'): {step}"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.DEVNULL)
+    _wait_for(begun.exists)
+    process.kill()
+    process.wait()
+    with only_one("thing"):
+        assert done.exists()
+
+
 def test_an_old_python_gets_a_line_that_names_it_and_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 9, 2))
     monkeypatch.setenv("PATH", str(tmp_path))
