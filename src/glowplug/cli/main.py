@@ -42,6 +42,12 @@ class _LazyGroup(TyperGroup):
         return command
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"glowplug {__version__}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     cls=_LazyGroup,
     no_args_is_help=True,
@@ -54,12 +60,11 @@ app = typer.Typer(
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+    _: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
 ) -> None:
     """Start an LLM inference server on a new node as fast as on a warm one."""
-    if version:
-        print(f"glowplug {__version__}")
-        raise typer.Exit
 
 
 def main() -> None:

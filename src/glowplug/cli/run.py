@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from glowplug.errors import UsageError
+from glowplug.inject.boot import restore_locale
 from glowplug.run.clock import Clock
 from glowplug.run.options import RunOptions
 from glowplug.run.supervisor import supervise
@@ -46,33 +47,42 @@ def run(
     cache_dir: Annotated[
         Path | None,
         typer.Option(
+            metavar="FOLDER",
             envvar="GLOWPLUG_CACHE_DIR",
             help="Where the live cache lies, on this node's disk. Default: $XDG_CACHE_HOME/glowplug/live or /var/tmp/glowplug-UID.",
         ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(envvar="GLOWPLUG_REPORT", help="Write the start report here, as JSON.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", envvar="GLOWPLUG_REPORT", help="Write the start report here, as JSON.")
+    ] = None,
     restore_deadline: Annotated[
-        str, typer.Option(envvar="GLOWPLUG_RESTORE_DEADLINE", help="Start cold if the restore takes longer.")
+        str, typer.Option(metavar="DURATION", envvar="GLOWPLUG_RESTORE_DEADLINE", help="Start cold if the restore takes longer.")
     ] = "30s",
     publish_deadline: Annotated[
-        str, typer.Option(envvar="GLOWPLUG_PUBLISH_DEADLINE", help="Give a publication up after this time.")
+        str, typer.Option(metavar="DURATION", envvar="GLOWPLUG_PUBLISH_DEADLINE", help="Give a publication up after this time.")
     ] = "300s",
     settle: Annotated[
-        str, typer.Option(envvar="GLOWPLUG_SETTLE", help="How long the cache must be unchanged before it is published.")
+        str,
+        typer.Option(
+            metavar="DURATION", envvar="GLOWPLUG_SETTLE", help="How long the cache must be unchanged before it is published."
+        ),
     ] = "3s",
     ready_timeout: Annotated[
-        str, typer.Option(envvar="GLOWPLUG_READY_TIMEOUT", help="Stop waiting for readiness; the engine goes on.")
+        str,
+        typer.Option(metavar="DURATION", envvar="GLOWPLUG_READY_TIMEOUT", help="Stop waiting for readiness; the engine goes on."),
     ] = "1h",
     publish: Annotated[bool, typer.Option(envvar="GLOWPLUG_PUBLISH", help="Publish what a cold start compiled.")] = True,
     restore: Annotated[bool, typer.Option(envvar="GLOWPLUG_RESTORE", help="Restore what has been published.")] = True,
     cache: Annotated[bool, typer.Option(envvar="GLOWPLUG_CACHE", help="Off: only run and report.")] = True,
     signing_key: Annotated[
-        str | None, typer.Option(help="Private key: PEM file, PEM text, or KMS ARN. Also GLOWPLUG_SIGNING_KEY.")
+        str | None, typer.Option(metavar="KEY", help="Private key: PEM file, PEM text, or KMS ARN. Also GLOWPLUG_SIGNING_KEY.")
     ] = None,
     trusted_keys: Annotated[
-        list[str] | None, typer.Option(help="Public keys: files, folders, or KMS ARNs. Also GLOWPLUG_TRUSTED_KEYS.")
+        list[str] | None, typer.Option(metavar="KEYS", help="Public keys: files, folders, or KMS ARNs. Also GLOWPLUG_TRUSTED_KEYS.")
     ] = None,
-    engine: Annotated[str | None, typer.Option(envvar="GLOWPLUG_ENGINE", help="vllm or generic; default: by the command.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(metavar="NAME", envvar="GLOWPLUG_ENGINE", help="vllm or generic; default: by the command.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", envvar="GLOWPLUG_QUIET", help="No table, warnings only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Write the start report to standard error as one line of JSON.")] = False,
 ) -> None:
@@ -84,6 +94,7 @@ def run(
     """
     if not command:
         raise UsageError("no command to run", object="COMMAND", hint="write it after --, as in: glowplug run -- vllm serve MODEL")
+    restore_locale()
     options = RunOptions(
         store=store or None,
         cache_dir=cache_dir,

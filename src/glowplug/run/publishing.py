@@ -87,6 +87,10 @@ def _publish(
     publishing = load_publishing(env, key=options.signing_key, keys=options.trusted_keys, home=config_home(env))
     if publishing.signer is None:
         return PublishReport("skipped", publishing.reason)
+    if publishing.created:
+        console.note(
+            f"made a signing key for you, {publishing.signer.keyid[:12]}, which this user's starts trust (glowplug keys show)"
+        )
     if publishing.reason:
         console.note(publishing.reason)
     captured = capture(
@@ -98,7 +102,7 @@ def _publish(
         replaces=prepared.search.pointer,
         cold_start_s=_cold_start_s(prepared, report),
         ranks=prepared.launch.ranks,
-        settle_s=options.settle_s,
+        settle_s=options.settle_s if report.exit_code is None else 0.0,  # what has ended writes no more
         scan_secrets=SecretScan(env),
         deadline=deadline,
     )

@@ -6,9 +6,10 @@ Standard library only, one connection a probe, no redirects, and certificates ar
 from __future__ import annotations
 
 import http.client
+import socket
 import ssl
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
     import threading
@@ -22,7 +23,7 @@ def wait_until_ready(url: str, gone: threading.Event, now_s: Callable[[], float]
     """Probe until the engine is ready.
 
     Args:
-        url: ``http://`` or ``https://`` with host, port and path.
+        url: ``http://`` or ``https://`` with host, port and path, or ``http+unix://`` with a percent-encoded socket and path.
         gone: set when the engine has ended.
         now_s: the start's clock.
         timeout_s: give up after so many seconds.
@@ -42,7 +43,9 @@ def probe(url: str) -> bool:
     parts = urlsplit(url)
     host = parts.hostname or "127.0.0.1"
     connection: http.client.HTTPConnection
-    if parts.scheme == "https":
+    if parts.scheme == "http+unix":
+        connection = _UnixConnection(unquote(parts.netloc))
+    elif parts.scheme == "https":
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -56,3 +59,16 @@ def probe(url: str) -> bool:
         return False
     finally:
         connection.close()
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket, as ``vllm serve --uds`` listens."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_PROBE_TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)

@@ -99,7 +99,8 @@ def describe(launch: Launch, options: RunOptions, env: Mapping[str, str]) -> tup
     base = Path(os.path.abspath(options.cache_dir)) if options.cache_dir else default_base(env)
     components = dict(launch.components)
     if not launch.relocatable:
-        components["paths"] = {"cache": str(base)}
+        paths = components.get("paths")
+        components["paths"] = {**(paths if isinstance(paths, dict) else {}), "cache": str(base)}
     return Envelope(components), base
 
 
@@ -113,10 +114,20 @@ def claim_live(prepared: Prepared, base: Path) -> Prepared:
         return replace(prepared, search=Search(Lookup("off", error.line()), may_publish=False))
 
 
-def look_up_and_restore(prepared: Prepared, store: Store, trust: Trust, *, deadline: Deadline, options: RunOptions) -> Prepared:
+def look_up_and_restore(
+    prepared: Prepared, store: Store, trust: Trust, *, deadline: Deadline, options: RunOptions, writer: bool
+) -> Prepared:
     """Find the newest generation for the envelope and put it into the live folder.
 
     Blocks for at most the deadline plus one request's own time-out. Raises nothing but programming errors.
+
+    Args:
+        prepared: with envelope and live folder.
+        store: where to look.
+        trust: whose signatures count.
+        deadline: bounds the step; another thread may cancel it.
+        options: of this run.
+        writer: a signing key was named for this process.
     """
     envelope, live = prepared.envelope, prepared.live
     assert envelope is not None  # noqa: S101  the caller's own order of steps
@@ -136,7 +147,7 @@ def look_up_and_restore(prepared: Prepared, store: Store, trust: Trust, *, deadl
         pack_key = repository.pack_key(envelope.digest, manifest.pack.sha256)
         restored = restore(store, pack_key, manifest, live.path, deadline=deadline)
     except GlowplugError as error:
-        return replace(prepared, search=_failed(error, pointer))
+        return replace(prepared, search=_failed(error, pointer, writer=writer))
     return replace(prepared, search=Search(Lookup("restored", generation=manifest.digest), pointer, manifest, restored))
 
 
@@ -163,11 +174,12 @@ def store_for(options: RunOptions, env: Mapping[str, str]) -> Store:
     return open_store(options.store or default_store(env), env=env)
 
 
-def _failed(error: GlowplugError, pointer: Pointer | None) -> Search:
+def _failed(error: GlowplugError, pointer: Pointer | None, *, writer: bool) -> Search:
     match error:
         case IntegrityError():
-            # What is broken is replaced by the next publication. What somebody else has signed is theirs.
-            return Search(Lookup("refused", error.line()), pointer, may_publish=not isinstance(error, UnknownKey))
+            # What is broken is replaced by the next publication. What another key has signed is replaced by a named writer only,
+            # as after a rotation: a workstation's own key must not displace what a team publishes.
+            return Search(Lookup("refused", error.line()), pointer, may_publish=writer or not isinstance(error, UnknownKey))
         case ObjectNotFound():
             return Search(Lookup("none", f"a part of the newest generation is missing: {error.line()}"), pointer)
         case DeadlineExceeded():

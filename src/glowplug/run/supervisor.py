@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from glowplug.cache.deadline import Deadline
+from glowplug.cache.keyring import load_signer
 from glowplug.engines.base import ExitReadiness, HttpReadiness, Launch
 from glowplug.engines.generic.log import GenericLog
 from glowplug.engines.registry import recognise
@@ -123,8 +124,12 @@ class _Run:
         self.steps.note("envelope", 0.0, begun_s)
         prepared = claim_live(replace(prepared, envelope=envelope, store_url=store.url), base)
         if prepared.live is not None:
+            writer = load_signer(self.env, key=self.options.signing_key) is not None
             prepared = self._restore_in_time(
-                prepared, lambda deadline: look_up_and_restore(prepared, store, trust, deadline=deadline, options=self.options)
+                prepared,
+                lambda deadline: look_up_and_restore(
+                    prepared, store, trust, deadline=deadline, options=self.options, writer=writer
+                ),
             )
             prepared = note_files(prepared)
         self.steps.note("restore", begun_s, self.clock.now_s())
