@@ -84,6 +84,8 @@ def snapshot(root):
             info = os.lstat(path)
             if os.path.islink(path):
                 content = os.readlink(path)
+            elif not os.path.isfile(path):
+                content = None
             else:
                 with open(path, "rb") as file:
                     content = file.read()

@@ -2,6 +2,9 @@
 
 Memory: ``RANGE_BYTES`` times (``READERS`` + 1), whatever the object's size. Ranges arrive in order. The threads are daemons, so a
 store that hangs never keeps the process from ending.
+
+The object is not pinned by its ETag: a pack is named by its digest, so who replaces it meanwhile writes the same bytes, and the
+reader checks every file's digest anyway.
 """
 
 from __future__ import annotations
@@ -34,15 +37,13 @@ class ObjectStream:
         store: where it is.
         key: which object.
         size_bytes: its length, as its signed manifest says; a shorter object raises BadPack, a longer one is read so far.
-        etag: the ETag to pin; None for none, where the reader checks digests anyway.
         deadline: checked while waiting for a range.
     """
 
-    def __init__(self, store: Store, key: str, size_bytes: int, *, etag: str | None, deadline: Deadline) -> None:
+    def __init__(self, store: Store, key: str, size_bytes: int, *, deadline: Deadline) -> None:
         self._store = store
         self._key = key
         self._size_bytes = size_bytes
-        self._etag = etag
         self._deadline = deadline
         self._next_start = 0
         self._pending: deque[_Range] = deque()
@@ -111,7 +112,7 @@ class ObjectStream:
         """A reader thread's life: fetch what is wanted until there is nothing more."""
         for range_ in iter(self._wanted.get, None):
             if not range_.unwanted:
-                range_.fetch(self._store, self._key, self._etag)
+                range_.fetch(self._store, self._key)
 
 
 class _Range:
@@ -127,10 +128,10 @@ class _Range:
         self.ready = threading.Event()
         self.unwanted = False
 
-    def fetch(self, store: Store, key: str, etag: str | None) -> None:
+    def fetch(self, store: Store, key: str) -> None:
         buffer = memoryview(bytearray(self.length))
         try:
-            store.read_into(key, self.start, buffer, if_match=etag)
+            store.read_into(key, self.start, buffer)
             self.buffer = buffer
         except BaseException as error:  # noqa: BLE001  carried to the reading thread, which raises it
             self.error = error

@@ -94,7 +94,7 @@ def restore(
     try:
         with _local_errors(root):
             _make_folders(str(staging / "old"), set())
-            with ObjectStream(store, pack_key, manifest.pack.size_bytes, etag=None, deadline=deadline) as source:
+            with ObjectStream(store, pack_key, manifest.pack.size_bytes, deadline=deadline) as source:
                 _unpack(read_pack(manifest.files, source, name=pack_key), staging / "new", deadline, progress)
             _keep_own_files(root, staging / "new", families)
             (staging / "installed.json").write_bytes(_note(manifest))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from glowplug.cache.deadline import unbounded
 from glowplug.cache.fetch import ObjectStream
+from glowplug.cache.manifest import NOT_USED
 from glowplug.cache.pack import read_pack
 from glowplug.errors import BadPack, GlowplugError
 
@@ -76,10 +77,10 @@ def check_pack(repository: Repository, manifest: Manifest, *, progress: Callable
         RemoteError: the store did not deliver.
     """
     key = repository.pack_key(manifest.envelope.digest, manifest.pack.sha256)
-    info = repository.store.head(key)
-    if info.size_bytes != manifest.pack.size_bytes:
-        raise BadPack(f"{key} has {info.size_bytes} bytes, its manifest says {manifest.pack.size_bytes}", object=key)
-    with ObjectStream(repository.store, key, manifest.pack.size_bytes, etag=info.etag, deadline=unbounded("verify")) as source:
+    found = repository.store.head(key).size_bytes
+    if found != manifest.pack.size_bytes:
+        raise BadPack(f"{key} has {found} bytes, its manifest says {manifest.pack.size_bytes}", object=key, hint=NOT_USED)
+    with ObjectStream(repository.store, key, manifest.pack.size_bytes, deadline=unbounded("verify")) as source:
         digest = hashlib.sha256()
         left = 0
         for entry, piece in read_pack(manifest.files, source, name=key):
@@ -89,4 +90,4 @@ def check_pack(repository: Repository, manifest: Manifest, *, progress: Callable
             left -= len(piece)
             progress(len(piece))
             if left <= 0 and digest.hexdigest() != entry.sha256:
-                raise BadPack(f"pack: {entry.path!r} is not what its digest says", object=entry.path)
+                raise BadPack(f"pack: {entry.path!r} is not what its digest says", object=entry.path, hint=NOT_USED)
