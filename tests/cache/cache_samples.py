@@ -156,6 +156,12 @@ def latest_pack(store):
     return repository.pack_key(DIGEST, loaded.pack.sha256)
 
 
+def peak_rss_bytes():
+    """The most memory this process has had. Not ``ru_maxrss``: a child inherits that from whoever started it."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+
 def piece_sizes():
     return [0, 1, 511, 512, 513, MIB - 1, MIB, MIB + 1, 3 * MIB]
 

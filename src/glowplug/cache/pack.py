@@ -4,7 +4,7 @@ Anyone can list it (``tar --zstd -tvf``), yet the reader here is no tar reader. 
 next, so each header is compared, byte for byte, with the one that the manifest's entry gives, and anything else (a link, a
 device, an extra member, one byte too many) ends the reading. Nothing that a pack says is ever interpreted.
 
-Memory, whatever the size of the cache: writing, one piece and the compressor's own buffers (about 40 MiB with two threads);
+Memory, whatever the size of the cache: writing, one piece and the compressor's own buffers (about 75 MiB with two threads);
 reading, the pieces that the caller has not let go of, and a window of at most 64 MiB.
 """
 
