@@ -12,7 +12,7 @@ import typer
 from glowplug.cache import explain as explaining
 from glowplug.cache import gc as collecting
 from glowplug.cache.repository import Repository
-from glowplug.cache.verify import verify_generation
+from glowplug.cache.verify import verify_shelf
 from glowplug.cli.output import print_json, print_table, progress_bar
 from glowplug.errors import GlowplugError
 from glowplug.run.offline import capture_by_hand, find_envelope, find_generation, restore_ahead, understand
@@ -247,16 +247,14 @@ def verify(
     trusted_keys: TrustedKeys = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check every generation, from its signature to the last byte of its pack. Exit code 1 if any is bad."""
+    """Check every generation, from its signature to the last byte of its pack, and the pointer. Exit code 1 if any is bad."""
     options = RunOptions(store=store, trusted_keys=tuple(trusted_keys or ()))
     repository = _repository(options)
     trust = trust_for(options, os.environ)
     prefix = find_envelope(repository, envelope) if envelope else ""
     with progress_bar("verifying") as progress:
         findings = [
-            verify_generation(repository, shelf.envelope_digest, stored.digest, trust, progress=progress)
-            for shelf in repository.shelves(prefix)
-            for stored in shelf.generations
+            finding for shelf in repository.shelves(prefix) for finding in verify_shelf(repository, shelf, trust, progress=progress)
         ]
     if as_json:
         print_json([
