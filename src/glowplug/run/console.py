@@ -5,8 +5,11 @@ The engine's output passes by untouched, so a line of ours must be recognisable,
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
+
+from glowplug.run.pump import write_all
 
 _WIDTH = 80
 _WIDEST = 120  # bars that are longer say no more
@@ -42,12 +45,8 @@ class Console:
         self._write(f"glowplug: {' '.join(text.split())}\n")
 
     def _write(self, text: str) -> None:
-        view = memoryview(text.encode(errors="replace"))
-        try:
-            while view:
-                view = view[os.write(self.descriptor, view) :]
-        except OSError:
-            return
+        with contextlib.suppress(OSError):
+            write_all(self.descriptor, text.encode(errors="replace"))
 
 
 def terminal_width(descriptor: int) -> int:

@@ -17,7 +17,7 @@ from glowplug.cache.repository import Repository
 from glowplug.cache.restore import Restored, restore
 from glowplug.cache.secrets import SecretScan
 from glowplug.engines.registry import recognise
-from glowplug.errors import IncompatibleError, ObjectNotFound, UsageError
+from glowplug.errors import LocalError, ObjectNotFound, UsageError
 from glowplug.run.restoring import describe, store_for, trust_for
 
 if TYPE_CHECKING:
@@ -96,6 +96,11 @@ def capture_by_hand(
     repository = Repository(store_for(options, env))
     pointer = repository.latest(envelope.digest)
     with claim(base, envelope.digest) as live:
+        if not envelope.digest.startswith(live.path.name):  # claim passed the folder over for a free one beside it
+            taken = base / live.path.name.partition("-")[0]
+            raise LocalError(
+                f"{taken} is in use by a running engine", object=str(taken), hint="glowplug run publishes once it is ready"
+            )
         captured = capture(
             repository,
             envelope,
@@ -137,7 +142,7 @@ def find_generation(repository: Repository, envelope_digest: str, prefix: str | 
 
     Raises:
         ObjectNotFound: none.
-        IncompatibleError: several begin so.
+        UsageError: several begin so.
     """
     if prefix is None:
         pointer = repository.latest(envelope_digest)
@@ -150,12 +155,10 @@ def find_generation(repository: Repository, envelope_digest: str, prefix: str | 
         for stored in shelf.generations
         if stored.digest.startswith(prefix)
     ]
-    if len(found) != 1:
-        problem = "no" if not found else "more than one"
-        error = ObjectNotFound if not found else IncompatibleError
-        raise error(
-            f"{problem} generation {prefix} of envelope {envelope_digest[:12]}",
-            object=prefix,
-            hint="glowplug cache show lists them",
+    if not found:
+        raise ObjectNotFound(
+            f"envelope {envelope_digest[:12]} has no generation {prefix}", object=prefix, hint="glowplug cache verify lists them"
         )
+    if len(found) > 1:
+        raise UsageError(f"{prefix} stands for {len(found)} generations", object=prefix, hint="write more digits")
     return found[0]

@@ -33,6 +33,7 @@ FORWARDED = frozenset(
 """Signals that are passed on to the engine."""
 STOPPING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 """Those among them that end a wrapper whose engine does not run."""
+_AWAITED = FORWARDED | {signal.SIGCHLD}
 
 _FROM_KERNEL = 0x80  # SI_KERNEL: the terminal sent it, to the whole foreground group
 # Python ignores these for itself; a child must not inherit that.
@@ -79,26 +80,46 @@ def find_program(name: str, env: Mapping[str, str]) -> str:
     raise CannotStart(f"{name}: command not found", exit_code=127, object=name, hint="check the name and PATH")
 
 
+def hold_standard_descriptors() -> None:
+    """Put ``/dev/null`` where a standard descriptor is closed (``2>&-``): no pipe of ours may get its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003  the lowest free number is this one
+
+
 def block_signals() -> None:
     """From now on, and in every thread started later, the signals above wait for ``next_signal``."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED | {signal.SIGCHLD})
+    # A parent that ignores it may have handed that down, and then the kernel would reap the engine and tell nobody.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
 
 
 def unblock_signals() -> None:
-    """Back to Python's own handling."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED | {signal.SIGCHLD})
+    """Back to Python's own handling. What still waits was for an engine that has ended, and is dropped."""
+    while next_signal(0) is not None:
+        pass
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
 
 
 def next_signal(timeout_s: float | None = None) -> Caught | None:
     """Wait for a signal; None once the time is up, at once for 0."""
-    waiting = FORWARDED | {signal.SIGCHLD}
-    info = signal.sigwaitinfo(waiting) if timeout_s is None else signal.sigtimedwait(waiting, timeout_s)
+    info = signal.sigwaitinfo(_AWAITED) if timeout_s is None else signal.sigtimedwait(_AWAITED, timeout_s)
     return None if info is None else Caught(info.si_signo, info.si_code == _FROM_KERNEL)
 
 
 def pending_stop() -> int | None:
     """The number of a signal that waits and means "end"; None if there is none. Leaves it waiting."""
-    return min(signal.sigpending() & STOPPING, default=None)
+    return min(filter(means_stop, signal.sigpending()), default=None)
+
+
+def means_stop(number: int) -> bool:
+    """Whether a signal asks a wrapper whose engine does not run to end.
+
+    One that this process was started to ignore (``nohup``, a script's ``&``) does not.
+    """
+    return number in STOPPING and signal.getsignal(number) is not signal.SIG_IGN
 
 
 @dataclass

@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING
 from glowplug.cache.capture import capture
 from glowplug.cache.keyring import config_home, load_publishing
 from glowplug.cache.secrets import SecretScan
+from glowplug.cache.tree import scan
 from glowplug.errors import DeadlineExceeded, GlowplugError
 from glowplug.timeline.report import PublishReport
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from glowplug.cache.deadline import Deadline
+    from glowplug.cache.families import Family
     from glowplug.run.console import Console
     from glowplug.run.options import RunOptions
     from glowplug.run.restoring import Prepared
@@ -34,15 +37,22 @@ def reason_to_skip(prepared: Prepared, report: StartReport, options: RunOptions)
     """Why this start's cache is not published; empty if it is."""
     if not options.publish:
         return "publishing is turned off (--no-publish)"
-    if prepared.live is None or prepared.repository is None or prepared.envelope is None:
-        return report.reason
-    if not prepared.search.may_publish:
+    if prepared.live is None or prepared.repository is None or not prepared.search.may_publish:
         return report.reason
     if report.outcome == "unused":
         return "the engine made no use of what was restored, so another copy would not help"
     if report.outcome == "hit" and prepared.search.restored is not None:
         return "nothing new was compiled"
+    if _is_empty(prepared.live.path, prepared.launch.families):
+        return f"nothing was compiled into {prepared.live.path}"
     return ""
+
+
+def _is_empty(root: Path, families: Iterable[Family]) -> bool:
+    try:
+        return not scan(root, families)
+    except OSError:
+        return False  # capture names what can't be read
 
 
 def publish(

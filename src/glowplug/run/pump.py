@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import threading
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ class Pump:
 
     Args:
         target: descriptor to which every byte goes.
-        on_line: given each line, without its end, and decoded with replacement; must not raise.
+        on_line: given each line, without its end, and decoded with replacement; gets no more once it raises.
     """
 
     def __init__(self, target: int, on_line: Callable[[str], None]) -> None:
@@ -42,19 +43,23 @@ class Pump:
         """Only pass through from now on."""
         self._on_line = None
 
-    def join(self, timeout_s: float) -> None:
+    def join(self, timeout_s: float | None) -> None:
         """Wait until the engine and all who inherited its output have closed it, but no longer than this."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
         with contextlib.suppress(OSError):
             while chunk := os.read(self._source, _CHUNK_BYTES):
-                view = memoryview(chunk)
-                while view:
-                    view = view[os.write(self._target, view) :]
+                write_all(self._target, chunk)
                 if self._on_line is not None:
-                    self._split(chunk)
+                    self._read_lines(chunk)
         os.close(self._source)
+
+    def _read_lines(self, chunk: bytes) -> None:
+        try:
+            self._split(chunk)
+        except Exception:  # noqa: BLE001  fail-open boundary: the bytes go on, whatever the reader stumbled over
+            self._on_line = None
 
     def _split(self, chunk: bytes) -> None:
         *lines, self._partial = (self._partial + chunk).split(b"\n")
@@ -63,6 +68,18 @@ class Pump:
             on_line = self._on_line
             if on_line is not None:
                 on_line(line[:_LINE_BYTES].decode("utf-8", "replace").rstrip("\r"))
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write every byte, also where somebody who shares the descriptor has made it non-blocking. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            poll.poll()
 
 
 def same_target(left: int, right: int) -> bool:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _SHUTDOWN_GRACE_S = 5.0  # for the last output, and for a capture to notice that it was called off
 _POLL_S = 0.1
+_ENGINE_GONE = "the engine has ended"
 
 
 def supervise(options: RunOptions, argv: Sequence[str], env: Mapping[str, str], *, clock: Clock | None = None) -> int:
@@ -64,6 +65,7 @@ def supervise(options: RunOptions, argv: Sequence[str], env: Mapping[str, str], 
     Raises:
         UsageError: the command line or the environment is wrong; nothing was started.
     """
+    process.hold_standard_descriptors()
     run = _Run(options, tuple(argv), env, clock or Clock(), Console(2, options.quiet))
     try:
         program = process.find_program(argv[0], env)
@@ -83,14 +85,15 @@ class _Run:
     steps: Steps = field(default_factory=Steps)
     gone: threading.Event = field(default_factory=threading.Event)
     report: StartReport | None = None
+    report_failed: bool = False
     publishing: Deadline | None = None
 
     def go(self, program: str) -> int:
-        launch = self._recognise()
         process.block_signals()
-        prepared = Prepared(launch)
+        prepared = None
         try:
-            prepared = self._prepare(prepared)
+            launch = self._recognise()
+            prepared = self._prepare(Prepared(launch))
             for notice in launch.notices:
                 self.console.warn(notice)
             stop = process.pending_stop()
@@ -98,7 +101,7 @@ class _Run:
                 return 128 + stop  # it came before there was an engine to pass it on to
             return self._supervise(program, prepared)
         finally:
-            if prepared.live is not None:
+            if prepared is not None and prepared.live is not None:
                 prepared.live.close()
             process.unblock_signals()
 
@@ -117,6 +120,17 @@ class _Run:
         """Everything before the spawn. Usage errors are raised; all else fails open."""
         if not self.options.cache or not prepared.launch.families:
             return prepared
+        try:
+            return self._restore(prepared)
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001  fail-open boundary: a start never fails because of us
+            reason = _describe(error)
+            self.console.warn(f"cold start: {reason}")
+            return replace(prepared, search=Search(Lookup("off", reason), may_publish=False))
+
+    def _restore(self, prepared: Prepared) -> Prepared:
+        """Take the live folder, and put into it what the store has."""
         envelope, base = describe(prepared.launch, self.options, self.env)
         trust = trust_for(self.options, self.env)
         store = store_for(self.options, self.env)
@@ -133,13 +147,13 @@ class _Run:
             )
             prepared = note_files(prepared)
         self.steps.note("restore", begun_s, self.clock.now_s())
+        if self.options.store is None:
+            self.console.note(f"no --store: using your own, {store.url}")
         lookup = prepared.search.lookup
         if lookup.state in {"refused", "off"}:
             self.console.warn(f"cold start: {lookup.reason}")
         elif lookup.state == "none":
             self.console.note(f"cold start: {lookup.reason}")
-        if self.options.store is None:
-            self.console.note(f"no --store: using your own, {store.url}")
         return prepared
 
     def _restore_in_time(self, prepared: Prepared, work: Callable[[Deadline], Prepared]) -> Prepared:
@@ -190,71 +204,90 @@ class _Run:
         self.steps.note("spawn", begun_s, spawned_s)
 
         def conclude(ready_s: float, exit_code: int | None) -> None:
+            for pump in pumps:
+                pump.stop_reading_lines()
             try:
                 self._conclude(prepared, log, spawned_s=spawned_s, ready_s=ready_s, exit_code=exit_code)
             except Exception as error:  # noqa: BLE001  fail-open boundary: the engine serves on, whatever became of the report
                 self.console.warn(f"no report and no capture: {_describe(error)}")
 
-        def watch(url: str) -> None:
+        watcher = self._watch(prepared.launch, conclude)
+        exit_code = _wait(child)
+        self._finish(exit_code, pumps, watcher, conclude)
+        return exit_code
+
+    def _watch(self, launch: Launch, conclude: Callable[[float, None], None]) -> threading.Thread | None:
+        """Wait for readiness in a thread, and then conclude there. None for a command that is done when it exits."""
+        if not isinstance(launch.readiness, HttpReadiness):
+            return None
+        url = launch.readiness.url
+
+        def watch() -> None:
             ready_s = wait_until_ready(url, self.gone, self.clock.now_s, timeout_s=self.options.ready_timeout_s)
             if ready_s is not None:
-                for pump in pumps:
-                    pump.stop_reading_lines()
                 conclude(ready_s, None)
 
-        watcher: threading.Thread | None = None
-        if isinstance(prepared.launch.readiness, HttpReadiness):
-            watcher = threading.Thread(target=watch, args=(prepared.launch.readiness.url,), name="glowplug-watch", daemon=True)
-            watcher.start()
-        exit_code = _wait(child)
+        thread = threading.Thread(target=watch, name="glowplug-watch", daemon=True)
+        thread.start()
+        return thread
+
+    def _finish(
+        self, exit_code: int, pumps: list[Pump], watcher: threading.Thread | None, conclude: Callable[[float, int], None]
+    ) -> None:
+        """The engine has ended: pass on its last words, call a capture off, or, for a plain command, begin with it."""
         ended_s = self.clock.now_s()
         self.gone.set()
+        if self.publishing is not None:
+            self.publishing.cancel(_ENGINE_GONE)
+        grace = Deadline(_SHUTDOWN_GRACE_S, step="shutdown")  # for all together: a child that the engine left may hold the pipes
         for pump in pumps:
-            pump.join(_SHUTDOWN_GRACE_S)
-        self._end(watcher, lambda: conclude(ended_s, exit_code), exit_code)
-        return exit_code
+            pump.join(grace.remaining_s)
+        if watcher is not None:
+            watcher.join(grace.remaining_s)
+        if self.report is None:  # a plain command, or an engine that never became ready
+            self._conclude_in_background(lambda: conclude(ended_s, exit_code))
+        elif self.report.exit_code is None:
+            self._keep(replace(self.report, exit_code=exit_code))
 
     def _conclude(self, prepared: Prepared, log: EngineLog, *, spawned_s: float, ready_s: float, exit_code: int | None) -> None:
         """Report, then publish. For a served engine at ready (``exit_code`` is None), otherwise when the command has ended."""
         report = build_report(prepared, self.clock, self.steps, log, spawned_s=spawned_s, ready_s=ready_s)
         report = replace(report, exit_code=exit_code)
         ended_early = exit_code is not None and (exit_code != 0 or isinstance(prepared.launch.readiness, HttpReadiness))
+        self._keep(report)
         if not ended_early:
             self._show(report)
-        self._keep(report)
         if ended_early:
             published = PublishReport("skipped", f"the command ended with exit code {exit_code}")
         else:
             self.publishing = Deadline(self.options.publish_deadline_s, step="publish")
             if exit_code is None and self.gone.is_set():
-                self.publishing.cancel("the engine has ended")
+                self.publishing.cancel(_ENGINE_GONE)
             published = publish(prepared, report, self.options, self.env, self.console, deadline=self.publishing)
-            self._tell(published)
+            if published.reason != report.reason:  # that has been said
+                self._tell(published)
         self._keep(replace(self.report or report, publish=published))
 
-    def _end(self, watcher: threading.Thread | None, conclude: Callable[[], None], exit_code: int) -> None:
-        """The engine has ended: call a capture off, or, for a plain command, begin with it."""
-        if self.report is None and (watcher is None or not watcher.is_alive()):
-            watcher = threading.Thread(target=conclude, name="glowplug-conclude", daemon=True)
-            watcher.start()
-            while watcher.is_alive():
-                caught = process.next_signal(_POLL_S)
-                if caught is not None and caught.number in process.STOPPING and self.publishing is not None:
-                    self.publishing.cancel("interrupted")
-        elif watcher is not None:
-            if self.publishing is not None:
-                self.publishing.cancel("the engine has ended")
-            watcher.join(_SHUTDOWN_GRACE_S)
-        if self.report is not None and self.report.exit_code is None:
-            self._keep(replace(self.report, exit_code=exit_code))
+    def _conclude_in_background(self, conclude: Callable[[], None]) -> None:
+        """Report and publish after the engine's end. A signal that means "end" calls the publication off."""
+        thread = threading.Thread(target=conclude, name="glowplug-conclude", daemon=True)
+        thread.start()
+        interrupted = False
+        while thread.is_alive():
+            thread.join(_POLL_S)
+            while (caught := process.next_signal(0)) is not None:
+                interrupted |= process.means_stop(caught.number)
+            if interrupted and self.publishing is not None:
+                self.publishing.cancel("interrupted")
 
     def _keep(self, report: StartReport) -> None:
         self.report = report
-        if self.options.report is None:
+        if self.options.report is None or self.report_failed:
             return
         try:
             write_report(self.options.report, report)
         except LocalError as error:
+            self.report_failed = True  # said once
             self.console.warn(error.line())
 
     def _show(self, report: StartReport) -> None:
