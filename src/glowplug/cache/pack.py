@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = MIB
 """A file's content moves in pieces of at most this size."""
-LEVEL = 3
-"""zstd's own default. Compiled code shrinks to a quarter; higher levels cost seconds and gain percents."""
+LEVEL = 1
+"""Of compiled code, level 3 makes packs 7 % smaller than level 1 and costs 1.7 times the CPU, beside an engine that serves."""
 THREADS = 2
 
 _BLOCK = tarfile.BLOCKSIZE
@@ -98,7 +98,7 @@ def write_pack(
 
 
 def read_pack(entries: Iterable[FileEntry], source: Source, *, name: str) -> Iterator[tuple[FileEntry, memoryview]]:
-    """The content of every entry, piece by piece, in order. Digests are the caller's to check.
+    """The content of every entry, piece by piece, in order, each file's digest checked before its last piece is given.
 
     Args:
         entries: the manifest's.
@@ -110,7 +110,7 @@ def read_pack(entries: Iterable[FileEntry], source: Source, *, name: str) -> Ite
         buffer that the caller owns from then on.
 
     Raises:
-        BadPack: the pack is not exactly what the entries say: another member or header, truncated, corrupt, or longer.
+        BadPack: the pack is not exactly what the entries say: another member, header or content, truncated, corrupt, or longer.
     """
     import zstandard  # noqa: PLC0415  only a restore needs it
 
@@ -125,12 +125,16 @@ def read_pack(entries: Iterable[FileEntry], source: Source, *, name: str) -> Ite
             raise BadPack(_describe_mismatch(entry, bytes(header)), object=entry.path, hint=NOT_USED)
         left = entry.size_bytes
         padding = -left % _BLOCK
-        if not left:
-            yield entry, memoryview(b"")
-        while left:
+        digest = hashlib.sha256()
+        while True:
             piece = reader.take(min(left, PIECE_BYTES))
+            digest.update(piece)
             left -= len(piece)
+            if not left and digest.hexdigest() != entry.sha256:
+                raise BadPack(f"pack: {entry.path!r} is not what its digest says", object=entry.path, hint=NOT_USED)
             yield entry, piece
+            if not left:
+                break
         if padding and reader.take(padding) != bytes(padding):
             raise BadPack(f"pack: bytes after the end of {entry.path!r}", object=entry.path, hint=NOT_USED)
     if any(reader.take(len(_END))) or not reader.at_end():

@@ -12,37 +12,30 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import shutil
-import threading
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Queue
 from typing import TYPE_CHECKING
 
 from glowplug.cache.fetch import ObjectStream
-from glowplug.cache.manifest import NOT_USED
 from glowplug.cache.pack import read_pack
 from glowplug.cache.tree import walk
-from glowplug.cache.usage import unread_atime_ns
-from glowplug.errors import BadPack, LocalError
+from glowplug.cache.unpack import make_folders, unpack
+from glowplug.errors import LocalError
 from glowplug.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from glowplug.cache.deadline import Deadline
-    from glowplug.cache.manifest import FileEntry, Manifest
+    from glowplug.cache.manifest import Manifest
     from glowplug.store.base import Store
 
-QUEUE_PIECES = 32
-"""Pieces between the thread that unpacks and the one that writes: 32 MiB."""
 _SPARE_BYTES = 16 * 1024 * 1024  # what must stay free on the disk, besides the files themselves
 _NOTES = ".glowplug"
-_FOR_OTHERS = 0o022  # write access for anybody else, which no restored file gets, whatever its manifest says
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +86,9 @@ def restore(
     families = sorted({entry.path.partition("/")[0] for entry in manifest.files})
     try:
         with _local_errors(root):
-            _make_folders(str(staging / "old"), set())
+            make_folders(str(staging / "old"), set())
             with ObjectStream(store, pack_key, manifest.pack.size_bytes, deadline=deadline) as source:
-                _unpack(read_pack(manifest.files, source, name=pack_key), staging / "new", deadline, progress)
+                unpack(read_pack(manifest.files, source, name=pack_key), staging / "new", deadline, progress)
             _keep_own_files(root, staging / "new", families)
             (staging / "installed.json").write_bytes(_note(manifest))
             with deadline.commit():
@@ -147,101 +140,6 @@ def _check_space(root: Path, size_bytes: int) -> None:
         )
 
 
-def _unpack(
-    pieces: Iterable[tuple[FileEntry, memoryview]], staging: Path, deadline: Deadline, progress: Callable[[int], None]
-) -> None:
-    """Decompress in this thread, hash and write in another: the two halves cost about the same."""
-    writer = _Writer(staging, progress)
-    try:
-        for entry, piece in pieces:
-            deadline.check()
-            writer.put(entry, piece)
-    finally:
-        writer.close()
-    writer.raise_error()
-
-
-class _Writer:
-    """Writes pieces to staged files in a thread of its own, and checks each file's digest."""
-
-    def __init__(self, staging: Path, progress: Callable[[int], None]) -> None:
-        self._staging = staging
-        self._progress = progress
-        self._queue: Queue[tuple[FileEntry, memoryview] | None] = Queue(QUEUE_PIECES)
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="glowplug-write", daemon=True)
-        self._thread.start()
-
-    def put(self, entry: FileEntry, piece: memoryview) -> None:
-        """Queue a piece; raises what the thread has met."""
-        self.raise_error()
-        self._queue.put((entry, piece))
-
-    def close(self) -> None:
-        """Wait until all is written."""
-        self._queue.put(None)
-        self._thread.join()
-
-    def raise_error(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
-        pieces = iter(self._queue.get, None)
-        try:
-            made: set[str] = set()
-            for entry, piece in pieces:
-                self._write(entry, piece, pieces, made)
-        except BaseException as error:  # noqa: BLE001  carried to the other thread, which raises it
-            self._error = error
-            for _ in pieces:  # the other side must never block on a full queue
-                pass
-
-    def _write(self, entry: FileEntry, piece: memoryview, pieces: Iterator[tuple[FileEntry, memoryview]], made: set[str]) -> None:
-        path = os.path.join(self._staging, entry.path)
-        _make_folders(os.path.dirname(path), made)
-        digest = hashlib.sha256()
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            left = entry.size_bytes
-            while True:
-                digest.update(piece)
-                _write_all(descriptor, piece)
-                left -= len(piece)
-                self._progress(len(piece))
-                if left <= 0:
-                    break
-                following = next(pieces, None)
-                if following is None:  # the pack ended early; read_pack raises that
-                    return
-                piece = following[1]
-            if digest.hexdigest() != entry.sha256:
-                raise BadPack(f"pack: {entry.path!r} is not what its digest says", object=entry.path, hint=NOT_USED)
-            os.fchmod(descriptor, entry.mode & ~_FOR_OTHERS)
-            os.utime(descriptor, ns=(unread_atime_ns(entry.mtime_ns), entry.mtime_ns))
-        finally:
-            os.close(descriptor)
-
-
-def _write_all(descriptor: int, piece: memoryview) -> None:
-    while piece:
-        piece = piece[os.write(descriptor, piece) :]
-
-
-def _make_folders(path: str, made: set[str]) -> None:
-    """As ``os.makedirs``, but every new folder is private, not the last alone, and none is looked at twice."""
-    if path in made:
-        return
-    try:
-        os.mkdir(path, 0o700)
-    except FileNotFoundError:
-        _make_folders(os.path.dirname(path), made)
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        pass
-    made.add(path)
-
-
 def _keep_own_files(root: Path, new: Path, families: Sequence[str]) -> None:
     """Link every plain file of the live tree that the generation does not name into the staged one."""
     made: set[str] = set()
@@ -250,7 +148,7 @@ def _keep_own_files(root: Path, new: Path, families: Sequence[str]) -> None:
             target = os.path.join(new, family, relative)
             # Where a path is a file in one tree and a folder in the other, the generation's counts.
             with contextlib.suppress(FileExistsError, NotADirectoryError):
-                _make_folders(os.path.dirname(target), made)
+                make_folders(os.path.dirname(target), made)
                 os.link(os.path.join(root, family, relative), target, follow_symlinks=False)
 
 
