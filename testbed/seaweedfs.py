@@ -264,7 +264,8 @@ def main() -> int:
     parser.add_argument("--bucket", default="glowplug", help="bucket to make (default: %(default)s)")
     parser.add_argument("--identity", choices=["admin", "writer", "reader"], default="writer", help="whose variables to print")
     options = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    # SIGINT too: a shell that starts it in the background has it ignored.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:
         with SeaweedFS(options.dir.absolute(), bucket=options.bucket) as server:
