@@ -123,7 +123,8 @@ def _sweep(notes: Path) -> None:
         if stale.is_dir() and not stale.is_symlink():
             shutil.rmtree(stale, ignore_errors=True)
         else:
-            stale.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                stale.unlink()
 
 
 def _check_space(root: Path, size_bytes: int) -> None:
