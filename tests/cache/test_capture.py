@@ -375,6 +375,13 @@ def test_whoever_was_overtaken_says_so_and_changes_nothing(any_store, live, tmp_
     assert not publish(any_store, live, replaces=pointer).published
 
 
+def test_a_broken_pointer_is_replaced_by_the_next_publication(any_store, live, tmp_path):
+    any_store.put(f"v1/{DIGEST}/latest", b"broken")
+    captured = publish(any_store, live, replaces=None)
+    assert captured.published
+    assert start(any_store, make_tree(tmp_path / "there", {})).generation == captured.manifest.digest
+
+
 def test_progress_adds_up_to_the_bytes_of_the_tree(store, live):
     told = []
     capture(

@@ -92,21 +92,11 @@ class Repository:
         Raises:
             BadManifest: the pointer is no pointer.
         """
-        try:
-            blob = self.store.get(_latest_key(envelope_digest))
-        except ObjectNotFound:
-            return None
-        try:
-            generation = json.loads(blob.data)["generation"]
-        except (ValueError, KeyError, TypeError, RecursionError):  # nobody signs it: anything may stand there
-            generation = None
-        if not isinstance(generation, str) or not _DIGEST.fullmatch(generation):
-            raise BadManifest(
-                f"{_latest_key(envelope_digest)} names no generation",
-                object=_latest_key(envelope_digest),
-                hint="delete it; the next cold start publishes again",
-            )
-        return Pointer(generation, blob.etag)
+        pointer = self._pointer(envelope_digest)
+        if pointer is not None and not pointer.generation:
+            key = _latest_key(envelope_digest)
+            raise BadManifest(f"{key} names no generation", object=key, hint="the next publication replaces it")
+        return pointer
 
     def load(self, envelope_digest: str, generation: str, trust: Trust) -> Manifest:
         """A generation's manifest, its signature verified and its content checked.
@@ -144,7 +134,8 @@ class Repository:
             manifest: what it holds.
             pack: the file with its content; gone afterwards if it lay in the store's spool.
             signer: signs the manifest.
-            replaces: the pointer as it was when the capture began; None if there was none.
+            replaces: the pointer as it was when the capture began; None if there was none. One that names nothing is replaced
+                in either case.
             deadline: checked between the steps; nothing is visible if it passes.
 
         Returns:
@@ -163,6 +154,9 @@ class Repository:
         deadline.check()
         self._put_once(_generation_key(digest, manifest.digest), signed)
         pointer = canonical_json({"generation": manifest.digest})
+        if replaces is None:
+            found = self._pointer(digest)
+            replaces = found if found is not None and not found.generation else None
         with deadline.commit():
             try:
                 if replaces is None:
@@ -205,6 +199,18 @@ class Repository:
     def remove_pack(self, envelope_digest: str, pack_sha256: str) -> None:
         """Delete a pack that no manifest names."""
         self.store.delete(self.pack_key(envelope_digest, pack_sha256))
+
+    def _pointer(self, envelope_digest: str) -> Pointer | None:
+        """What ``latest`` says; an empty generation where it says nothing of use."""
+        try:
+            blob = self.store.get(_latest_key(envelope_digest))
+        except ObjectNotFound:
+            return None
+        try:
+            generation = json.loads(blob.data)["generation"]
+        except (ValueError, KeyError, TypeError, RecursionError):  # nobody signs it: anything may stand there
+            generation = ""
+        return Pointer(generation if isinstance(generation, str) and _DIGEST.fullmatch(generation) else "", blob.etag)
 
     def _put_once(self, key: str, data: bytes) -> None:
         try:
