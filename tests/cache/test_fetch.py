@@ -49,7 +49,7 @@ def test_ranges_are_read_ahead_but_only_so_far(tmp_path):
     store, data = Watching(), os.urandom(12 * RANGE_BYTES)
     store.put("pack", data)
     with ObjectStream(store, "pack", len(data), deadline=unbounded("restore")) as stream:
-        first = stream.read(10)
+        first = bytes(stream.read(10))
         time.sleep(0.1)
         assert len(store.starts) <= READERS + 1  # nobody reads on while nobody takes
         assert first + read_all(stream, -1) == data

@@ -400,7 +400,7 @@ def test_an_error_while_writing_never_blocks_the_reader(store, live, monkeypatch
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("glowplug.cache.unpack._write_all", full)
+    monkeypatch.setattr("glowplug.cache.unpack._Writer._write", full)
     with pytest.raises(LocalError, match="No space left"):
         start(store, live)
     assert leftovers(live) == []

@@ -61,8 +61,8 @@ class ObjectStream:
         for _ in range(self._readers):
             self._wanted.put(None)
 
-    def read(self, size: int = -1, /) -> bytes:
-        """The next bytes, at most ``size`` (-1: all of a range); empty at the end.
+    def read(self, size: int = -1, /) -> memoryview:
+        """The next bytes, at most ``size`` (-1: all of a range), as a view that stays valid; empty at the end.
 
         Raises:
             BadPack: the object is shorter than its manifest says.
@@ -73,11 +73,11 @@ class ObjectStream:
             self._deadline.check()
             self._read_ahead()
             if not self._pending:
-                return b""
+                return self._current
             self._current = self._wait(self._pending.popleft())
         count = len(self._current) if size < 0 else min(size, len(self._current))
         piece, self._current = self._current[:count], self._current[count:]
-        return bytes(piece)
+        return piece
 
     def _read_ahead(self) -> None:
         while len(self._pending) < READERS and self._next_start < self._size_bytes:

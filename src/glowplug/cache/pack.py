@@ -5,7 +5,7 @@ next, so each header is compared, byte for byte, with the one that the manifest'
 device, an extra member, one byte too many) ends the reading. Nothing that a pack says is ever interpreted.
 
 Memory, whatever the size of the cache: writing, one piece and the compressor's own buffers (about 75 MiB with two threads);
-reading, the pieces that the caller has not let go of, and a window of at most 64 MiB.
+reading, the caller's slabs, and a window of at most 64 MiB.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class TreeChanged(LocalError):
 class Source(Protocol):
     """Compressed bytes, in order."""
 
-    def read(self, size: int = -1, /) -> bytes:
-        """At most ``size`` bytes; empty at the end."""
+    def read(self, size: int = -1, /) -> bytes | memoryview:
+        """At most ``size`` bytes; empty at the end. A view stays valid until the next call."""
         ...
 
 
@@ -97,17 +97,19 @@ def write_pack(
     return tuple(entries), PackInfo(sink.digest.hexdigest(), sink.size_bytes)
 
 
-def read_pack(entries: Iterable[FileEntry], source: Source, *, name: str) -> Iterator[tuple[FileEntry, memoryview]]:
+def read_pack(
+    entries: Iterable[FileEntry], source: Source, *, name: str, slab: Callable[[], bytearray]
+) -> Iterator[tuple[FileEntry, memoryview]]:
     """The content of every entry, piece by piece, in order, each file's digest checked before its last piece is given.
 
     Args:
         entries: the manifest's.
         source: the pack.
         name: its key, for messages.
+        slab: gives a buffer to unpack into, whenever the last one is full. It may give one again whose pieces are done with.
 
     Yields:
-        The entry and its next piece, at most ``PIECE_BYTES`` long. An empty file yields one empty piece. A piece is a view of a
-        buffer that the caller owns from then on.
+        The entry and its next piece, a view of a slab. An empty file yields one empty piece.
 
     Raises:
         BadPack: the pack is not exactly what the entries say: another member, header or content, truncated, corrupt, or longer.
@@ -117,17 +119,16 @@ def read_pack(entries: Iterable[FileEntry], source: Source, *, name: str) -> Ite
     stream = zstandard.ZstdDecompressor(max_window_size=64 * MIB).stream_reader(
         cast("BinaryIO", source), read_size=MIB, closefd=False
     )
-    reader = _ExactReader(stream, zstandard.ZstdError, name)
+    reader = _Slabs(stream, zstandard.ZstdError, name, slab)
     for entry in entries:
         expected = member_header(entry)
         header = reader.take(len(expected))
         if header != expected:
-            raise BadPack(_describe_mismatch(entry, bytes(header)), object=entry.path, hint=NOT_USED)
+            raise BadPack(_describe_mismatch(entry, header), object=entry.path, hint=NOT_USED)
         left = entry.size_bytes
-        padding = -left % _BLOCK
         digest = hashlib.sha256()
         while True:
-            piece = reader.take(min(left, PIECE_BYTES))
+            piece = reader.piece(left)
             digest.update(piece)
             left -= len(piece)
             if not left and digest.hexdigest() != entry.sha256:
@@ -135,36 +136,55 @@ def read_pack(entries: Iterable[FileEntry], source: Source, *, name: str) -> Ite
             yield entry, piece
             if not left:
                 break
-        if padding and reader.take(padding) != bytes(padding):
+        padding = -entry.size_bytes % _BLOCK
+        if reader.take(padding) != bytes(padding):
             raise BadPack(f"pack: bytes after the end of {entry.path!r}", object=entry.path, hint=NOT_USED)
-    if any(reader.take(len(_END))) or not reader.at_end():
+    if reader.take(len(_END)) != _END or not reader.at_end():
         raise BadPack(f"{name} holds more than its manifest describes", object=name, hint=NOT_USED)
 
 
-class _ExactReader:
-    """Fills fresh buffers, or says that the pack is too short."""
+class _Slabs:
+    """A stream, unpacked slab by slab: a slab holds many small files, and none of their bytes is copied again."""
 
-    def __init__(self, stream: BinaryIO, corrupt: type[Exception], name: str) -> None:
+    def __init__(self, stream: BinaryIO, corrupt: type[Exception], name: str, slab: Callable[[], bytearray]) -> None:
         self._stream = stream
         self._corrupt = corrupt
         self._name = name
+        self._slab = slab
+        self._rest = memoryview(b"")
 
-    def take(self, size: int) -> memoryview:
-        view = memoryview(bytearray(size))
-        filled = 0
-        while filled < size:
-            try:
-                count = self._stream.readinto(view[filled:])  # type: ignore[attr-defined]
-            except self._corrupt as error:
-                raise BadPack(f"{self._name} is corrupt: {error}", object=self._name, hint=NOT_USED) from None
-            if not count:
-                raise BadPack(f"{self._name} is truncated", object=self._name, hint=NOT_USED)
-            filled += count
-        return view
+    def piece(self, most: int) -> memoryview:
+        """The next bytes that lie together, at least one (unless ``most`` is 0) and at most so many."""
+        if most and not self._rest:
+            self._rest = self._fill()
+        piece, self._rest = self._rest[:most], self._rest[most:]
+        return piece
+
+    def take(self, size: int) -> bytes:
+        """The next bytes, exactly so many; for headers and padding."""
+        taken = bytes(self.piece(size))
+        while len(taken) < size:
+            taken += self.piece(size - len(taken))
+        return taken
 
     def at_end(self) -> bool:
+        return not self._rest and not self._read(memoryview(bytearray(1)))
+
+    def _fill(self) -> memoryview:
+        view = memoryview(self._slab())
+        filled = 0
+        while filled < len(view):
+            count = self._read(view[filled:])
+            if not count:
+                break
+            filled += count
+        if not filled:
+            raise BadPack(f"{self._name} is truncated", object=self._name, hint=NOT_USED)
+        return view[:filled]
+
+    def _read(self, view: memoryview) -> int:
         try:
-            return not self._stream.read(1)
+            return self._stream.readinto(view)  # type: ignore[attr-defined, no-any-return]
         except self._corrupt as error:
             raise BadPack(f"{self._name} is corrupt: {error}", object=self._name, hint=NOT_USED) from None
 

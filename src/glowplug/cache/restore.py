@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from glowplug.cache.fetch import ObjectStream
-from glowplug.cache.pack import read_pack
 from glowplug.cache.tree import walk
 from glowplug.cache.unpack import make_folders, unpack
 from glowplug.errors import LocalError
@@ -88,7 +87,7 @@ def restore(
         with _local_errors(root):
             make_folders(str(staging / "old"), set())
             with ObjectStream(store, pack_key, manifest.pack.size_bytes, deadline=deadline) as source:
-                unpack(read_pack(manifest.files, source, name=pack_key), staging / "new", deadline, progress)
+                unpack(manifest.files, source, staging / "new", name=pack_key, deadline=deadline, progress=progress)
             _keep_own_files(root, staging / "new", families)
             (staging / "installed.json").write_bytes(_note(manifest))
             with deadline.commit():

@@ -1,115 +1,133 @@
-"""Unpacking in two threads: one decompresses and hashes, the other writes files. The two halves cost about the same.
+"""Unpacking in two threads: one decompresses and checks, the other writes files. The two halves cost about the same.
 
-Memory: ``QUEUE_PIECES`` pieces of at most 1 MiB. Nothing here decides where files become visible: they are written into a staging
-folder, private, with their modes and times, and marked as unread.
+They hand slabs to each other, buffers that hold many small files or a piece of a large one, and use them again and again: touching
+fresh memory costs more than unpacking into it. Memory: ``SLABS`` times ``SLAB_BYTES``. Nothing here decides where files become
+visible: they are written into a staging folder, private, with their modes and times, and marked as unread.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from queue import Queue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from glowplug.cache.pack import read_pack
 from glowplug.cache.usage import unread_atime_ns
+from glowplug.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from glowplug.cache.deadline import Deadline
     from glowplug.cache.manifest import FileEntry
+    from glowplug.cache.pack import Source
 
-QUEUE_PIECES = 32
+SLAB_BYTES = 2 * MIB
+SLABS = 8
 _FOR_OTHERS = 0o022  # write access for anybody else, which no restored file gets, whatever its manifest says
 
 
 def unpack(
-    pieces: Iterable[tuple[FileEntry, memoryview]], staging: Path, deadline: Deadline, progress: Callable[[int], None]
+    files: Sequence[FileEntry],
+    source: Source,
+    staging: Path,
+    *,
+    name: str,
+    deadline: Deadline,
+    progress: Callable[[int], None],
 ) -> None:
     """Write a pack's files under a staging folder.
 
     Args:
-        pieces: as ``pack.read_pack`` gives them, their digests checked.
+        files: the manifest's.
+        source: the pack.
         staging: made if it is missing.
+        name: the pack's key, for messages.
         deadline: checked between pieces.
         progress: told how many bytes have been written since the last call; called from the writing thread.
 
     Raises:
+        BadPack: the pack is not what the manifest says.
         OSError: a file can't be written.
-        Exception: whatever ``pieces`` raises.
+        RemoteError, DeadlineExceeded: as ``source`` and ``deadline`` do.
     """
     writer = _Writer(staging, progress)
+    current: object = None
     try:
-        for entry, piece in pieces:
+        for entry, piece in read_pack(files, source, name=name, slab=writer.free.get):
             deadline.check()
-            writer.put(entry, piece)
+            writer.raise_error()
+            if piece and piece.obj is not current:
+                writer.queue.put(current)  # all pieces of that slab are queued before this
+                current = piece.obj
+            writer.queue.put((entry, piece))
     finally:
         writer.close()
     writer.raise_error()
 
 
 class _Writer:
-    """Writes pieces to staged files in a thread of its own."""
+    """Writes pieces to staged files in a thread of its own.
+
+    Attributes:
+        queue: takes pieces with their entries, slabs whose last piece has been put, and at last the end.
+        free: gives slabs that nobody uses.
+    """
 
     def __init__(self, staging: Path, progress: Callable[[int], None]) -> None:
         self._staging = staging
         self._progress = progress
-        self._queue: Queue[tuple[FileEntry, memoryview] | None] = Queue(QUEUE_PIECES)
+        self._made: set[str] = set()
+        self._descriptor = -1
+        self._left = 0
         self._error: BaseException | None = None
+        self.queue: SimpleQueue[object] = SimpleQueue()
+        self.free: SimpleQueue[bytearray] = SimpleQueue()
+        for _ in range(SLABS):
+            self.free.put(bytearray(SLAB_BYTES))
         self._thread = threading.Thread(target=self._run, name="glowplug-write", daemon=True)
         self._thread.start()
 
-    def put(self, entry: FileEntry, piece: memoryview) -> None:
-        """Queue a piece; raises what the thread has met."""
-        self.raise_error()
-        self._queue.put((entry, piece))
-
     def close(self) -> None:
         """Wait until all is written."""
-        self._queue.put(None)
+        self.queue.put(self)
         self._thread.join()
 
     def raise_error(self) -> None:
+        """Raise what the thread has met."""
         if self._error is not None:
             raise self._error
 
     def _run(self) -> None:
-        pieces = iter(self._queue.get, None)
-        try:
-            made: set[str] = set()
-            for entry, piece in pieces:
-                self._write(entry, piece, pieces, made)
-        except BaseException as error:  # noqa: BLE001  carried to the other thread, which raises it
-            self._error = error
-            for _ in pieces:  # the other side must never block on a full queue
-                pass
+        # After an error it goes on taking, so that the other side never waits for a slab in vain.
+        for item in iter(self.queue.get, self):
+            if isinstance(item, bytearray):
+                self.free.put(item)
+            elif isinstance(item, tuple) and self._error is None:
+                try:
+                    self._write(*item)
+                except BaseException as error:  # noqa: BLE001  carried to the other thread, which raises it
+                    self._error = error
+        if self._descriptor >= 0:  # the pack ended within a file, which the other side reports
+            os.close(self._descriptor)
 
-    def _write(self, entry: FileEntry, piece: memoryview, pieces: Iterator[tuple[FileEntry, memoryview]], made: set[str]) -> None:
-        path = os.path.join(self._staging, entry.path)
-        make_folders(os.path.dirname(path), made)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            left = entry.size_bytes
-            while True:
-                _write_all(descriptor, piece)
-                left -= len(piece)
-                self._progress(len(piece))
-                if left <= 0:
-                    break
-                following = next(pieces, None)
-                if following is None:  # the pack ended early; read_pack raises that
-                    return
-                piece = following[1]
-            os.fchmod(descriptor, entry.mode & ~_FOR_OTHERS)
-            os.utime(descriptor, ns=(unread_atime_ns(entry.mtime_ns), entry.mtime_ns))
-        finally:
-            os.close(descriptor)
-
-
-def _write_all(descriptor: int, piece: memoryview) -> None:
-    while piece:
-        piece = piece[os.write(descriptor, piece) :]
+    def _write(self, entry: FileEntry, piece: memoryview) -> None:
+        if self._descriptor < 0:
+            path = os.path.join(self._staging, entry.path)
+            make_folders(os.path.dirname(path), self._made)
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            self._left = entry.size_bytes
+        self._left -= len(piece)
+        self._progress(len(piece))
+        while piece:
+            piece = piece[os.write(self._descriptor, piece) :]
+        if not self._left:
+            os.fchmod(self._descriptor, entry.mode & ~_FOR_OTHERS)
+            os.utime(self._descriptor, ns=(unread_atime_ns(entry.mtime_ns), entry.mtime_ns))
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def make_folders(path: str, made: set[str]) -> None:

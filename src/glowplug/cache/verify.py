@@ -5,6 +5,7 @@ The signature, the manifest and every byte of the pack are checked as a restore 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from glowplug.cache.fetch import ObjectStream
 from glowplug.cache.manifest import NOT_USED
 from glowplug.cache.pack import read_pack
 from glowplug.errors import BadPack, GlowplugError
+from glowplug.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,5 +82,5 @@ def check_pack(repository: Repository, manifest: Manifest, *, progress: Callable
     if found != manifest.pack.size_bytes:
         raise BadPack(f"{key} has {found} bytes, its manifest says {manifest.pack.size_bytes}", object=key, hint=NOT_USED)
     with ObjectStream(repository.store, key, manifest.pack.size_bytes, deadline=unbounded("verify")) as source:
-        for _, piece in read_pack(manifest.files, source, name=key):
+        for _, piece in read_pack(manifest.files, source, name=key, slab=itertools.repeat(bytearray(MIB)).__next__):
             progress(len(piece))
