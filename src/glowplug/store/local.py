@@ -1,8 +1,8 @@
 """A store in a folder: a disk of this machine, or a file system that several machines mount.
 
 Writes are atomic: content goes to a temporary file in the store's own spool folder and is then renamed (``put``, ``put_file``),
-linked (``put_if_absent``: ``link(2)`` fails if the name exists, on NFS as well), or, under an exclusive ``flock``, compared and
-renamed (``put_if_match``). Everything the store needs for itself lies under ``.glowplug`` in its root and is never listed.
+linked (``put_if_absent``: ``link(2)`` fails if the name exists, on NFS as well), or compared and renamed (``put_if_match``),
+under an exclusive ``flock``. Everything the store needs for itself lies under ``.glowplug`` in its root and is never listed.
 
 An ETag is made of the inode, the size, and the modification time, whose digits below a millisecond this store draws by chance.
 A replacement is always a new inode while the old one still exists, so two successive contents never share an ETag, and no content
@@ -33,13 +33,11 @@ from glowplug.store.base import Blob, ObjectInfo
 from glowplug.store.keys import RESERVED, check_key, check_list_prefix, is_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 _ABANDONED_AFTER_S = 86_400.0
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
-# A directory emptied by a delete may be removed between our mkdir and our rename; each round then makes it anew.
-_PLACE_ROUNDS = 20
 
 
 class LocalStore:
@@ -143,7 +141,9 @@ class LocalStore:
         with local_errors.named(str(path)), self._temporary(data) as temporary:
             etag = _stamp(temporary)
             try:
-                _place(path, lambda: os.link(temporary, path))
+                with self._locked():
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    os.link(temporary, path)
             except FileExistsError:
                 raise PreconditionFailed(f"{path} exists already", object=str(path), hint="read it instead") from None
             except OSError as error:
@@ -180,11 +180,11 @@ class LocalStore:
                 return  # nothing to delete needs no lock, hence no right to write
             with self._locked():
                 path.unlink(missing_ok=True)
-            for parent in path.relative_to(self._root).parents[:-1]:
-                try:
-                    os.rmdir(self._root / parent)
-                except OSError:  # not empty, or gone already: someone else's business
-                    break
+                for parent in path.relative_to(self._root).parents[:-1]:
+                    try:
+                        os.rmdir(self._root / parent)
+                    except OSError:  # not empty, or gone already: someone else's business
+                        break
 
     def _path(self, key: str) -> Path:
         check_key(key)
@@ -214,7 +214,10 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Alone among all threads and processes that replace or delete; held for a stat and a rename only."""
+        """Alone among all threads and processes that write or delete, so that no folder goes between its making and its first file.
+
+        Held for a few calls on names, never while content is written.
+        """
         lock = self._reserved("lock") / "writers"
         fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -226,7 +229,8 @@ class LocalStore:
     def _replace(self, source: Path, target: Path) -> str:
         etag = _stamp(source)
         with self._locked():
-            _place(target, lambda: os.replace(source, target))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(source, target)
         return etag
 
     def _walk(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
@@ -266,18 +270,6 @@ def _opened(path: Path) -> Iterator[int]:
 def _require_file(status: os.stat_result, path: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise FileNotFoundError(errno.ENOENT, "no object", str(path))
-
-
-def _place(path: Path, action: Callable[[], None]) -> None:
-    for last in (*[False] * (_PLACE_ROUNDS - 1), True):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            action()
-        except FileNotFoundError:
-            if last:
-                raise
-        else:
-            return
 
 
 def _stamp(path: Path) -> str:
