@@ -50,6 +50,17 @@ def test_every_size_around_the_piece_size_comes_back(store, tmp_path):
     assert snapshot(there) == snapshot(here)
 
 
+@pytest.mark.parametrize("slab_bytes", [1, 100, 512, 700, 1024, 4096])
+def test_files_come_back_wherever_a_slab_ends(store, tmp_path, monkeypatch, slab_bytes):
+    """In a header, in the padding, in a name, after a run of empty files that leaves a slab without any content."""
+    monkeypatch.setattr("glowplug.cache.unpack.SLAB_BYTES", slab_bytes)
+    monkeypatch.setattr("glowplug.cache.unpack.SLABS", 2)
+    content = {f"inductor/{number:03}": b"" for number in range(40)}
+    content |= {f"triton/{size}/x{'n' * (size % 200)}": os.urandom(size) for size in (0, 1, 511, 512, 513, 1024, 5000)}
+    here, there = round_trip(store, tmp_path, content | SMALL_TREE)
+    assert snapshot(there) == snapshot(here)
+
+
 def test_long_and_foreign_names_come_back(store, tmp_path):
     content = {
         "vllm/" + "n" * 99: b"just over a hundred",

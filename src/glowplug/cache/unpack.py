@@ -54,14 +54,10 @@ def unpack(
         RemoteError, DeadlineExceeded: as ``source`` and ``deadline`` do.
     """
     writer = _Writer(staging, progress)
-    current: object = None
     try:
-        for entry, piece in read_pack(files, source, name=name, slab=writer.free.get):
+        for entry, piece in read_pack(files, source, name=name, slab=writer.next_slab):
             deadline.check()
             writer.raise_error()
-            if piece and piece.obj is not current:
-                writer.queue.put(current)  # all pieces of that slab are queued before this
-                current = piece.obj
             writer.queue.put((entry, piece))
     finally:
         writer.close()
@@ -74,6 +70,7 @@ class _Writer:
     Attributes:
         queue: takes pieces with their entries, slabs whose last piece has been put, and at last the end.
         free: gives slabs that nobody uses.
+        slab: the one that is being unpacked into.
     """
 
     def __init__(self, staging: Path, progress: Callable[[int], None]) -> None:
@@ -85,10 +82,18 @@ class _Writer:
         self._error: BaseException | None = None
         self.queue: SimpleQueue[object] = SimpleQueue()
         self.free: SimpleQueue[bytearray] = SimpleQueue()
+        self.slab: bytearray | None = None
         for _ in range(SLABS):
             self.free.put(bytearray(SLAB_BYTES))
         self._thread = threading.Thread(target=self._run, name="glowplug-write", daemon=True)
         self._thread.start()
+
+    def next_slab(self) -> bytearray:
+        """A slab in exchange for the last one, all of whose pieces, if it held any, are in the queue."""
+        if self.slab is not None:
+            self.queue.put(self.slab)
+        self.slab = self.free.get()
+        return self.slab
 
     def close(self) -> None:
         """Wait until all is written."""
