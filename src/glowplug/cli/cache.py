@@ -36,7 +36,9 @@ _WITH_COMMAND = {"allow_interspersed_args": False, "help_option_names": ["-h", "
 Store = Annotated[
     str | None, typer.Option(envvar="GLOWPLUG_STORE", help="s3://bucket/prefix or file:///folder. Default: your own store.")
 ]
-CacheDir = Annotated[Path | None, typer.Option(envvar="GLOWPLUG_CACHE_DIR", help="Where live caches lie, as for run.")]
+CacheDir = Annotated[
+    Path | None, typer.Option(envvar="GLOWPLUG_CACHE_DIR", readable=False, help="Where live caches lie, as for run.")
+]
 TrustedKeys = Annotated[list[str] | None, typer.Option(help="Public keys, as for run.")]
 Engine = Annotated[str | None, typer.Option(envvar="GLOWPLUG_ENGINE", help="vllm or generic; default: by the command.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -49,11 +49,13 @@ def run(
         typer.Option(
             metavar="FOLDER",
             envvar="GLOWPLUG_CACHE_DIR",
+            readable=False,  # a folder that can't be used is no usage error: the engine starts cold
             help="Where the live cache lies, on this node's disk. Default: $XDG_CACHE_HOME/glowplug/live or /var/tmp/glowplug-UID.",
         ),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE", envvar="GLOWPLUG_REPORT", help="Write the start report here, as JSON.")
+        Path | None,
+        typer.Option(metavar="FILE", envvar="GLOWPLUG_REPORT", readable=False, help="Write the start report here, as JSON."),
     ] = None,
     restore_deadline: Annotated[
         str, typer.Option(metavar="DURATION", envvar="GLOWPLUG_RESTORE_DEADLINE", help="Start cold if the restore takes longer.")

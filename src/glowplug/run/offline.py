@@ -17,7 +17,7 @@ from glowplug.cache.repository import Repository
 from glowplug.cache.restore import Restored, restore
 from glowplug.cache.secrets import SecretScan
 from glowplug.engines.registry import recognise
-from glowplug.errors import LocalError, ObjectNotFound, UsageError
+from glowplug.errors import BadManifest, LocalError, ObjectNotFound, UsageError
 from glowplug.run.restoring import describe, store_for, trust_for
 
 if TYPE_CHECKING:
@@ -94,7 +94,10 @@ def capture_by_hand(
     if publishing.signer is None:
         raise UsageError(publishing.reason, object="--signing-key", hint="glowplug keys create makes a key")
     repository = Repository(store_for(options, env))
-    pointer = repository.latest(envelope.digest)
+    try:
+        pointer = repository.latest(envelope.digest)
+    except BadManifest:
+        pointer = None  # it names nothing, and is replaced
     with claim(base, envelope.digest) as live:
         if not envelope.digest.startswith(live.path.name):  # claim passed the folder over for a free one beside it
             taken = base / live.path.name.partition("-")[0]

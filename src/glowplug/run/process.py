@@ -71,7 +71,7 @@ def find_program(name: str, env: Mapping[str, str]) -> str:
             info = os.stat(path)
         except OSError:
             continue
-        if stat.S_ISREG(info.st_mode) and os.access(path, os.X_OK):
+        if stat.S_ISREG(info.st_mode) and os.access(path, os.X_OK, effective_ids=True):
             return path
         denied = denied or path
     if denied:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from glowplug.run.options import RunOptions
     from glowplug.timeline.report import StartReport
 
-_SHUTDOWN_GRACE_S = 5.0  # for the last output, and for a capture to notice that it was called off
+_SHUTDOWN_GRACE_S = 3.0  # for the last output, and for a capture to notice that it was called off
 _POLL_S = 0.1
 _ENGINE_GONE = "the engine has ended"
 
@@ -94,7 +94,7 @@ class _Run:
         try:
             launch = self._recognise()
             prepared = self._prepare(Prepared(launch))
-            for notice in launch.notices:
+            for notice in launch.notices if self.options.cache else ():
                 self.console.warn(notice)
             stop = process.pending_stop()
             if stop is not None:
@@ -248,6 +248,10 @@ class _Run:
             self._conclude_in_background(lambda: conclude(ended_s, exit_code))
         elif self.report.exit_code is None:
             self._keep(replace(self.report, exit_code=exit_code))
+        if self.report is not None and self.report.publish is None:  # a store that hangs: nobody waits for it any longer
+            published = PublishReport("cancelled", "the store had not answered yet")
+            self._tell(published)
+            self._keep(replace(self.report, publish=published))
 
     def _conclude(self, prepared: Prepared, log: EngineLog, *, spawned_s: float, ready_s: float, exit_code: int | None) -> None:
         """Report, then publish. For a served engine at ready (``exit_code`` is None), otherwise when the command has ended."""
@@ -269,16 +273,21 @@ class _Run:
         self._keep(replace(self.report or report, publish=published))
 
     def _conclude_in_background(self, conclude: Callable[[], None]) -> None:
-        """Report and publish after the engine's end. A signal that means "end" calls the publication off."""
+        """Report and publish after the engine's end, for no longer than the deadline or a signal that means "end"."""
         thread = threading.Thread(target=conclude, name="glowplug-conclude", daemon=True)
         thread.start()
         interrupted = False
-        while thread.is_alive():
+        grace: Deadline | None = None
+        while thread.is_alive() and (grace is None or grace.remaining_s):
             thread.join(_POLL_S)
             while (caught := process.next_signal(0)) is not None:
                 interrupted |= process.means_stop(caught.number)
-            if interrupted and self.publishing is not None:
+            if self.publishing is None:
+                continue
+            if interrupted:
                 self.publishing.cancel("interrupted")
+            if grace is None and (interrupted or not self.publishing.remaining_s):
+                grace = Deadline(_SHUTDOWN_GRACE_S, step="shutdown")
 
     def _keep(self, report: StartReport) -> None:
         self.report = report
@@ -293,7 +302,7 @@ class _Run:
     def _show(self, report: StartReport) -> None:
         if self.options.json:
             self.console.block(json.dumps(report.to_json()))
-        else:
+        elif sys.stderr is not None:  # None where it was closed before we began
             self.console.block(render(report, width=terminal_width(2), color=os.isatty(2), glyphs=glyphs_for(sys.stderr)))
 
     def _tell(self, published: PublishReport) -> None:

@@ -1,0 +1,150 @@
+"""Engines that behave like real ones towards their cache, in a tenth of a second: the programs that the tests of ``run`` start.
+
+Two kinds. ``COMPILER`` is any command that compiles through Inductor; ``VLLM`` stands in a folder that looks like a virtual
+environment with vLLM in it, says what vLLM says, writes where vLLM writes, and serves ``/health``. What they do is steered by
+variables that are no part of the envelope: ``DOES`` (words, see below), ``GRAPHS`` (how many), ``BYTES`` (of each).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+# DOES: ignore  compiles under names of its own and reads nothing
+#       leak    writes VLLM_API_KEY into its cache
+#       wait    reads its standard input to the end before it exits
+#       fail    exits 3
+COMPILER = """
+import os, pathlib, sys
+does = os.environ.get("DOES", "").split()
+folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+if folder is None:
+    print("compiled 1 loaded 0 without a cache folder")
+    sys.exit()
+compiled = loaded = 0
+for number in range(int(os.environ.get("GRAPHS", "4"))):
+    name = f"c{number}-ignoring" if "ignore" in does else f"c{number}"
+    path = pathlib.Path(folder, f"{number:02}", name + ".so")
+    if path.exists():
+        path.read_bytes()
+        loaded += 1
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(int(os.environ.get("BYTES", "1000"))))
+        compiled += 1
+if "leak" in does:
+    pathlib.Path(folder, "settings.json").write_text('{"key": "%s"}' % os.environ["VLLM_API_KEY"])
+print(f"compiled {compiled} loaded {loaded} in {folder}", flush=True)
+if "wait" in does:
+    sys.stdin.read()
+sys.exit(3 if "fail" in does else 0)
+"""
+
+# DOES: ignore    as above
+#       leak      as above
+#       die       exits 9 before it is ready
+#       deaf      needs a second SIGTERM to end
+VLLM = """
+import http.server, json, os, pathlib, signal, socketserver, sys, time
+does = os.environ.get("DOES", "").split()
+words = sys.argv[1:]
+option = lambda name: words[words.index(name) + 1] if name in words else None
+begun = time.monotonic()
+
+def say(text):
+    print(f"(EngineCore pid={os.getpid()}) INFO 11-29 16:10:30 [core.py:1] {text}", file=sys.stderr, flush=True)
+
+say("Starting to load model ...")
+say("Loading weights took 0.01 seconds")
+if "die" in does:
+    say("No available memory for the cache blocks")
+    sys.exit(9)
+root = pathlib.Path(os.environ.get("VLLM_CACHE_ROOT", os.path.expanduser("~/.cache/vllm")))
+key = root / "torch_compile_cache" / "4c3e1a"
+rank = key / "rank_0_0" / "backbone"
+say("Dynamo bytecode transform time: 0.01 s")
+for number in range(int(os.environ.get("GRAPHS", "2"))):
+    graph = rank / f"artifact_compile_range_{number}"
+    if graph.exists() and "ignore" not in does:
+        graph.read_bytes()
+        say(f"Directly load the compiled graph(s) for compile range ({number}, 8192) from the cache, took 0.01 s")
+    else:
+        rank.mkdir(parents=True, exist_ok=True)
+        graph.write_bytes(os.urandom(int(os.environ.get("BYTES", "1000"))))
+        time.sleep(0.2)  # what compiling costs, so that a warm start can save something
+        say(f"Compiling a graph for compile range ({number}, 8192) takes 0.20 s")
+factors = {"env": {"VLLM_API_KEY": os.environ["VLLM_API_KEY"]}} if "leak" in does else {"env": {}}
+(key / "cache_key_factors.json").write_text(json.dumps(factors))
+say(f"init engine (profile, create kv cache, warmup model) took {time.monotonic() - begun:.2f} s")
+
+class Health(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" else 404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+    def address_string(self):
+        return "unix"
+
+left = 2 if "deaf" in does else 1
+
+def stop(number, frame):
+    global left
+    left -= 1
+    say(f"got signal {number}")
+    if not left:
+        sys.exit(0)
+
+signal.signal(signal.SIGTERM, stop)
+if option("--uds"):
+    class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+        daemon_threads = True
+    pathlib.Path(option("--uds")).unlink(missing_ok=True)
+    server = Server(option("--uds"), Health)
+else:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", int(option("--port"))), Health)
+say("Application startup complete.")
+server.serve_forever(poll_interval=0.05)
+"""
+
+
+class Engine(NamedTuple):
+    """A command, and how it is told what to do."""
+
+    words: tuple[str, ...]
+    folder: Path
+
+
+def compiler(folder: Path) -> Engine:
+    """A script that compiles through Inductor."""
+    script = folder / "compile.py"
+    script.write_text(COMPILER)
+    return Engine((sys.executable, str(script)), folder)
+
+
+def vllm(folder: Path) -> Engine:
+    """``vllm serve MODEL`` in a virtual environment of its own; it listens on a socket in the folder."""
+    root = folder / "venv"
+    python = root / "bin" / "python"
+    site = root / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    (root / "pyvenv.cfg").write_text(f"home = {Path(os.path.realpath(sys.executable)).parent}\n")
+    for name, version in (("vllm", "0.32.0"), ("torch", "2.13.0")):
+        info = site / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "RECORD").write_text(f"{name}/__init__.py,sha256=x,0\n")
+        (site / name).mkdir()
+        (site / name / "__init__.py").touch()
+    script = python.with_name("vllm")
+    script.write_text(f"#!{python}\n{VLLM}")
+    script.chmod(0o755)
+    model = folder / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    return Engine((str(script), "serve", str(model), "--uds", str(folder / "s")), folder)
