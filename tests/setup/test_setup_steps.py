@@ -4,6 +4,7 @@ import ast
 import os
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -43,11 +44,14 @@ def test_a_step_that_works_leaves_no_log_and_says_how_long_it_took(cache: Path, 
 
 def test_an_interrupted_step_ends_with_all_that_it_started(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    code = f"from scripts.steps import run_step; run_step('x', ['sh', '-c', 'sleep 60 & echo $! > {pid_file}; wait'], advice='')"
+    # A shell starts background jobs with SIGINT ignored, and these tests may run in one.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    step = f"run_step('x', ['sh', '-c', 'sleep 60 & echo $! > {pid_file}; wait'], advice='')"
+    code = f"{heed}; from scripts.steps import run_step; {step}"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
     _wait_for(lambda: pid_file.exists() and pid_file.read_text().strip())
     sleeper = int(pid_file.read_text())
-    process.send_signal(2)
+    process.send_signal(signal.SIGINT)
     assert process.wait(20) != 0
     _wait_for(lambda: not _is_alive(sleeper))
 
