@@ -48,6 +48,7 @@ class Server:
         folder: holds this start's live cache, log and report; must not exist.
         env: its whole environment.
         say: prints one line of progress.
+        glowplug: the ``glowplug`` command; the one beside this Python if None.
     """
 
     vllm: Path
@@ -56,6 +57,7 @@ class Server:
     folder: Path
     env: Mapping[str, str]
     say: Callable[[str], None]
+    glowplug: Path | None = None
     port: int = field(init=False)
     process: subprocess.Popen[bytes] | None = field(init=False, default=None)
 
@@ -72,7 +74,7 @@ class Server:
         """The whole command line."""
         options = ["--store", self.store, "--cache-dir", str(self.folder / "cache"), "--report", str(self.folder / "report.json")]
         limits = ["--max-model-len", "256", "--max-num-seqs", "4", "--host", "127.0.0.1", "--port", str(self.port)]
-        glowplug = str(Path(sys.executable).with_name("glowplug"))
+        glowplug = str(self.glowplug or Path(sys.executable).with_name("glowplug"))
         return [glowplug, "run", *options, "--", str(self.vllm), "serve", str(self.model), "--served-model-name", "tiny", *limits]
 
     def __enter__(self) -> Self:

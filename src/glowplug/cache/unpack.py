@@ -1,4 +1,4 @@
-"""Unpacking in two threads: one decompresses and checks, the other writes files. The two halves cost about the same.
+"""Unpacking in three threads: one decompresses and checks, two write files, which costs a little more than all the rest.
 
 They hand slabs to each other, buffers that hold many small files or a piece of a large one, and use them again and again: touching
 fresh memory costs more than unpacking into it. Memory: ``SLABS`` times ``SLAB_BYTES``. Nothing here decides where files become
@@ -7,6 +7,7 @@ visible: they are written into a staging folder, private, with their modes and t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from queue import SimpleQueue
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 SLAB_BYTES = 2 * MIB
 SLABS = 8
+WRITERS = 2
+_END = object()
 _FOR_OTHERS = 0o022  # write access for anybody else, which no restored file gets, whatever its manifest says
 
 
@@ -46,22 +49,68 @@ def unpack(
         staging: made if it is missing.
         name: the pack's key, for messages.
         deadline: checked between pieces.
-        progress: told how many bytes have been written since the last call; called from the writing thread.
+        progress: told how many bytes have been written since the last call; called from the writing threads.
 
     Raises:
         BadPack: the pack is not what the manifest says.
         OSError: a file can't be written.
         RemoteError, DeadlineExceeded: as ``source`` and ``deadline`` do.
     """
-    writer = _Writer(staging, progress)
+    slabs = _Slabs()
+    writers = [_Writer(staging, slabs, progress) for _ in range(WRITERS)]
+
+    def next_slab() -> bytearray:
+        slabs.retire(writers)
+        return slabs.get()
+
+    writer, left = writers[0], 0
     try:
-        for entry, piece in read_pack(files, source, name=name, slab=writer.next_slab):
+        for entry, piece in read_pack(files, source, name=name, slab=next_slab):
             deadline.check()
-            writer.raise_error()
+            for each in writers:
+                each.raise_error()
+            if not left:  # a file stays with the writer that has begun it
+                writer, left = min(writers, key=_backlog), entry.size_bytes
             writer.queue.put((entry, piece))
+            left -= len(piece)
     finally:
-        writer.close()
-    writer.raise_error()
+        for each in writers:
+            each.queue.put(_END)
+        for each in writers:
+            each.join()
+    for each in writers:
+        each.raise_error()
+
+
+class _Slabs:
+    """Buffers that are used again once every writer has let go of them."""
+
+    def __init__(self) -> None:
+        self._free: SimpleQueue[bytearray] = SimpleQueue()
+        self._current: bytearray | None = None
+        self._held: dict[int, int] = {}
+        self._lock = threading.Lock()
+        for _ in range(SLABS):
+            self._free.put(bytearray(SLAB_BYTES))
+
+    def retire(self, writers: Sequence[_Writer]) -> None:
+        """The current slab is used up, and all its pieces, if it held any, are in the writers' queues."""
+        if self._current is not None:
+            self._held[id(self._current)] = len(writers)
+            for writer in writers:
+                writer.queue.put(self._current)
+
+    def get(self) -> bytearray:
+        """A slab that nobody uses, which becomes the current one; waits for one."""
+        self._current = self._free.get()
+        return self._current
+
+    def let_go(self, slab: bytearray) -> None:
+        """One writer is through with it."""
+        with self._lock:
+            self._held[id(slab)] -= 1
+            if not self._held[id(slab)]:
+                self._free.put(slab)
 
 
 class _Writer:
@@ -69,35 +118,22 @@ class _Writer:
 
     Attributes:
         queue: takes pieces with their entries, slabs whose last piece has been put, and at last the end.
-        free: gives slabs that nobody uses.
-        slab: the one that is being unpacked into.
     """
 
-    def __init__(self, staging: Path, progress: Callable[[int], None]) -> None:
+    def __init__(self, staging: Path, slabs: _Slabs, progress: Callable[[int], None]) -> None:
         self._staging = staging
+        self._slabs = slabs
         self._progress = progress
         self._made: set[str] = set()
         self._descriptor = -1
         self._left = 0
         self._error: BaseException | None = None
         self.queue: SimpleQueue[object] = SimpleQueue()
-        self.free: SimpleQueue[bytearray] = SimpleQueue()
-        self.slab: bytearray | None = None
-        for _ in range(SLABS):
-            self.free.put(bytearray(SLAB_BYTES))
         self._thread = threading.Thread(target=self._run, name="glowplug-write", daemon=True)
         self._thread.start()
 
-    def next_slab(self) -> bytearray:
-        """A slab in exchange for the last one, all of whose pieces, if it held any, are in the queue."""
-        if self.slab is not None:
-            self.queue.put(self.slab)
-        self.slab = self.free.get()
-        return self.slab
-
-    def close(self) -> None:
+    def join(self) -> None:
         """Wait until all is written."""
-        self.queue.put(self)
         self._thread.join()
 
     def raise_error(self) -> None:
@@ -107,9 +143,9 @@ class _Writer:
 
     def _run(self) -> None:
         # After an error it goes on taking, so that the other side never waits for a slab in vain.
-        for item in iter(self.queue.get, self):
+        for item in iter(self.queue.get, _END):
             if isinstance(item, bytearray):
-                self.free.put(item)
+                self._slabs.let_go(item)
             elif isinstance(item, tuple) and self._error is None:
                 try:
                     self._write(*item)
@@ -135,6 +171,10 @@ class _Writer:
             self._descriptor = -1
 
 
+def _backlog(writer: _Writer) -> int:
+    return writer.queue.qsize()
+
+
 def make_folders(path: str, made: set[str]) -> None:
     """As ``os.makedirs``, but every new folder is private, not the last alone, and none is looked at twice."""
     if path in made:
@@ -143,7 +183,8 @@ def make_folders(path: str, made: set[str]) -> None:
         os.mkdir(path, 0o700)
     except FileNotFoundError:
         make_folders(os.path.dirname(path), made)
-        os.mkdir(path, 0o700)
+        with contextlib.suppress(FileExistsError):  # the other writer was quicker
+            os.mkdir(path, 0o700)
     except FileExistsError:
         pass
     made.add(path)
