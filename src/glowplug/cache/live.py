@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
-_SLOTS = 16
+SLOTS = 16
+"""Engines with one envelope that can run on one node at a time, each in a folder of its own."""
 _NAME_DIGITS = 16
 
 
@@ -59,7 +60,7 @@ class LiveRoot:
         self.close()
 
 
-def claim(base: Path, envelope_digest: str) -> LiveRoot:
+def claim(base: Path, envelope_digest: str, *, slots: int = SLOTS) -> LiveRoot:
     """Make, or find, the live folder of an envelope, and lock it.
 
     A folder that another running engine holds, or that belongs to another user, is passed over for the next one (``-2``, ``-3``,
@@ -68,6 +69,7 @@ def claim(base: Path, envelope_digest: str) -> LiveRoot:
     Args:
         base: ``--cache-dir``; made if it is missing.
         envelope_digest: names the folder.
+        slots: how many folders are tried; 1 for the one that the next start will take.
 
     Raises:
         LocalError: the base can't be written, or is somebody else's.
@@ -77,7 +79,7 @@ def claim(base: Path, envelope_digest: str) -> LiveRoot:
         base.mkdir(parents=True, exist_ok=True, mode=0o700)
         _check_base(base)
         problems: list[str] = []
-        for slot in range(1, _SLOTS + 1):
+        for slot in range(1, slots + 1):
             path = base / (name if slot == 1 else f"{name}-{slot}")
             try:
                 return LiveRoot(path, _lock(path))
@@ -87,7 +89,9 @@ def claim(base: Path, envelope_digest: str) -> LiveRoot:
                 problems.append(error.strerror or str(error))
     except OSError as error:
         raise _unusable(base, f"{error.strerror or error}: {error.filename}" if error.filename else str(error)) from None
-    raise _unusable(base, f"none of its {_SLOTS} folders for this envelope is free: {problems[0]}")
+    if slots == 1:
+        raise _unusable(base, problems[0])
+    raise _unusable(base, f"none of its {slots} folders for this envelope is free: {problems[0]}")
 
 
 def _check_base(base: Path) -> None:

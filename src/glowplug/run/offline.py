@@ -55,6 +55,7 @@ def restore_ahead(
 
     Raises:
         ObjectNotFound: nothing has been published for it.
+        LocalError: the folder is in use by a running engine.
         GlowplugError: as ``cache.restore.restore`` and ``Repository.load``.
     """
     _, envelope, base = understand(options, argv, env)
@@ -68,7 +69,7 @@ def restore_ahead(
             hint="glowplug cache explain tells why",
         )
     manifest = repository.load(envelope.digest, pointer.generation, trust_for(options, env))
-    with claim(base, envelope.digest) as live:
+    with claim(base, envelope.digest, slots=1) as live:
         restored = restore(
             store,
             repository.pack_key(envelope.digest, manifest.pack.sha256),
@@ -98,7 +99,7 @@ def capture_by_hand(
         pointer = repository.latest(envelope.digest)
     except BadManifest:
         pointer = None  # it names nothing, and is replaced
-    with claim(base, envelope.digest) as live:
+    with claim(base, envelope.digest, slots=1) as live:
         if not envelope.digest.startswith(live.path.name):  # claim passed the folder over for a free one beside it
             taken = base / live.path.name.partition("-")[0]
             raise LocalError(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from glowplug.timeline.report import StartReport
 
 _NICE = 10
+_NOTHING_NEW = "nothing new was compiled"
 
 
 def reason_to_skip(prepared: Prepared, report: StartReport, options: RunOptions) -> str:
@@ -42,7 +43,7 @@ def reason_to_skip(prepared: Prepared, report: StartReport, options: RunOptions)
     if report.outcome == "unused":
         return "the engine made no use of what was restored, so another copy would not help"
     if report.outcome == "hit" and prepared.search.restored is not None:
-        return "nothing new was compiled"
+        return _NOTHING_NEW
     if _is_empty(prepared.live.path, prepared.launch.families):
         return f"nothing was compiled into {prepared.live.path}"
     return ""
@@ -70,7 +71,7 @@ def publish(
     """
     skip = reason_to_skip(prepared, report, options)
     if skip:
-        return PublishReport("nothing new" if report.outcome == "hit" else "skipped", skip)
+        return PublishReport("nothing new") if skip == _NOTHING_NEW else PublishReport("skipped", skip)
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)  # this thread alone, on Linux
     begun = time.monotonic()
