@@ -2,7 +2,8 @@
 
 Two kinds. ``COMPILER`` is any command that compiles through Inductor; ``VLLM`` stands in a folder that looks like a virtual
 environment with vLLM in it, says what vLLM says, writes where vLLM writes, and serves ``/health``. What they do is steered by
-variables that are no part of the envelope: ``DOES`` (words, see below), ``GRAPHS`` (how many), ``BYTES`` (of each).
+variables that are no part of the envelope: ``DOES`` (words, see below), ``GRAPHS`` (how many), ``BYTES`` (of each),
+``COMPILE_S`` (seconds for each, in ``VLLM``).
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ sys.exit(3 if "fail" in does else 0)
 #       leak      as above
 #       die       exits 9 before it is ready
 #       deaf      needs a second SIGTERM to end
+#       hide      listens where nobody looks
 VLLM = """
 import http.server, json, os, pathlib, signal, socketserver, sys, time
 does = os.environ.get("DOES", "").split()
@@ -73,8 +75,8 @@ for number in range(int(os.environ.get("GRAPHS", "2"))):
     else:
         rank.mkdir(parents=True, exist_ok=True)
         graph.write_bytes(os.urandom(int(os.environ.get("BYTES", "1000"))))
-        time.sleep(0.2)  # what compiling costs, so that a warm start can save something
-        say(f"Compiling a graph for compile range ({number}, 8192) takes 0.20 s")
+        time.sleep(float(os.environ.get("COMPILE_S", "0.01")))
+        say(f"Compiling a graph for compile range ({number}, 8192) takes 0.01 s")
 factors = {"env": {"VLLM_API_KEY": os.environ["VLLM_API_KEY"]}} if "leak" in does else {"env": {}}
 (key / "cache_key_factors.json").write_text(json.dumps(factors))
 say(f"init engine (profile, create kv cache, warmup model) took {time.monotonic() - begun:.2f} s")
@@ -104,8 +106,9 @@ signal.signal(signal.SIGTERM, stop)
 if option("--uds"):
     class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         daemon_threads = True
-    pathlib.Path(option("--uds")).unlink(missing_ok=True)
-    server = Server(option("--uds"), Health)
+    path = option("--uds") + ("-hidden" if "hide" in does else "")
+    pathlib.Path(path).unlink(missing_ok=True)
+    server = Server(path, Health)
 else:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", int(option("--port"))), Health)
 say("Application startup complete.")

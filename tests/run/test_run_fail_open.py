@@ -81,7 +81,7 @@ def test_a_bucket_in_another_region(glowplug, compiler):
 
 def test_a_store_that_is_slower_than_the_deadline(glowplug, compiler):
     with Stub(Script(then="stall")) as stub:
-        options = ["--store", "s3://bucket/x", "--restore-deadline", "1s"]
+        options = ["--store", "s3://bucket/x", "--restore-deadline", "1s", "--quiet"]
         ended = glowplug.run(*compiler, options=options, env=stub.env, timeout=15)
     started_cold(ended, "restore took longer than 1 s (raise --restore-deadline, or look at the store)", "miss")
     [restore] = [phase for phase in ended.report["phases"] if phase["name"] == "restore"]
@@ -208,7 +208,7 @@ def stranger():
     return prefix
 
 
-@pytest.mark.parametrize("home", ["/", "/nonexistent", None])
+@pytest.mark.parametrize("home", ["/", None])
 def test_a_random_user_without_a_home_starts_twice_and_the_second_start_is_warm(glowplug, compiler, stranger, tmp_path, home):
     reports = tmp_path / "reports"
     reports.mkdir()

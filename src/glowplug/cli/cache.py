@@ -51,7 +51,7 @@ def _repository(options: RunOptions) -> Repository:
 
 @app.command(context_settings=_WITH_COMMAND, epilog="Example: glowplug cache key -- vllm serve Qwen/Qwen3-8B")
 def key(command: Command, cache_dir: CacheDir = None, engine: Engine = None, as_json: AsJson = False) -> None:
-    """Print the envelope of a command: everything that must be equal for two starts to share a cache."""
+    """Print a command's envelope. That is everything that must be equal for two starts to share a cache."""
     _, envelope, _ = understand(RunOptions(cache_dir=cache_dir, engine=engine), command, os.environ)
     if as_json:
         print_json({"envelope": envelope.digest, "components": dict(envelope.components)})
@@ -154,7 +154,7 @@ def restore(
     engine: Engine = None,
     as_json: AsJson = False,
 ) -> None:
-    """Restore a command's cache ahead of time; the next run of it on this node finds it in place."""
+    """Restore a command's cache ahead of time. The next run of it on this node finds it in place."""
     options = RunOptions(store=store, cache_dir=cache_dir, trusted_keys=tuple(trusted_keys or ()), engine=engine)
     with progress_bar("restoring") as progress:
         restored, path = restore_ahead(options, command, os.environ, progress=lambda done, _: progress(done))
@@ -177,7 +177,7 @@ def capture(
     engine: Engine = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish what lies in a command's live folder, from an earlier run on this node."""
+    """Publish a command's live folder. It holds what an earlier run on this node compiled."""
     options = RunOptions(store=store, cache_dir=cache_dir, signing_key=signing_key, engine=engine, settle_s=1.0)
     with progress_bar("packing") as progress:
         captured, path = capture_by_hand(options, command, os.environ, progress=progress)
@@ -203,7 +203,7 @@ def capture(
 def explain(
     command: Command, store: Store = None, cache_dir: CacheDir = None, engine: Engine = None, as_json: AsJson = False
 ) -> None:
-    """Say why a command would miss: the nearest envelopes in the store, and what differs."""
+    """Say why a command would miss. Shows the nearest envelopes in the store, and what differs."""
     options = RunOptions(store=store, cache_dir=cache_dir, engine=engine)
     _, envelope, _ = understand(options, command, os.environ)
     found = explaining.neighbours(_repository(options), envelope)
@@ -249,7 +249,7 @@ def verify(
     trusted_keys: TrustedKeys = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check every generation, from its signature to the last byte of its pack, and the pointer. Exit code 1 if any is bad."""
+    """Check every generation to its last byte. From signature to pack, and the pointer; exit code 1 if any is bad."""
     options = RunOptions(store=store, trusted_keys=tuple(trusted_keys or ()))
     repository = _repository(options)
     trust = trust_for(options, os.environ)
@@ -292,7 +292,7 @@ def gc(
     trusted_keys: TrustedKeys = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old generations, and packs that no generation names. A dry run unless --delete is given."""
+    """Remove old generations and unused packs. A dry run unless --delete is given."""
     options = RunOptions(store=store, trusted_keys=tuple(trusted_keys or ()))
     repository = _repository(options)
     grace_s = parse_seconds(min_age, name="--min-age")

@@ -6,7 +6,9 @@ Exit codes: 0 done; 1 a finding, a failed check, or an error of the store or the
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import os
 import sys
 from typing import Annotated
 
@@ -14,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from glowplug import __version__
-from glowplug.errors import GlowplugError, UsageError
+from glowplug.errors import GlowplugError, LocalError, UsageError
 
 # Command to its module, and to the line that "glowplug --help" shows. Loading one costs nothing for the others: "run" must not pay
 # for what "inject" needs.
@@ -31,6 +33,13 @@ class _LazyGroup(TyperGroup):
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002  typer's signature
         return list(_COMMANDS)
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]):  # type: ignore[no-untyped-def,override]  # noqa: ANN202
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
+            hint = f"did you mean glowplug {near[0]}?" if near else f"choose one of {', '.join(_COMMANDS)}"
+            raise UsageError(f"there is no command {args[0]}", object=args[0], hint=hint)
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: typer.Context, cmd_name: str):  # type: ignore[no-untyped-def,override]  # noqa: ANN202, ARG002
         if cmd_name not in _COMMANDS:
@@ -70,7 +79,11 @@ def _root(
 def main() -> None:
     """Run the command line and exit."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:  # None where it was closed before we began
+                sys.stdout.flush()  # here, where a failure can still be said
     except UsageError as error:
         _say(error)
         sys.exit(2)
@@ -80,8 +93,18 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone; there is nobody to tell
+        _drop_output()  # whoever read it has gone; there is nobody to tell
         sys.exit(1)
+    except OSError as error:
+        _drop_output()
+        problem = error.strerror or str(error)
+        _say(LocalError(f"{error.filename}: {problem}" if error.filename else problem))
+        sys.exit(1)
+
+
+def _drop_output() -> None:
+    """What could not be written is not tried again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _say(error: GlowplugError) -> None:

@@ -27,7 +27,7 @@ from glowplug.run.console import Console, terminal_width
 from glowplug.run.process import CannotStart, Child
 from glowplug.run.publishing import publish
 from glowplug.run.pump import Pump, same_target
-from glowplug.run.readiness import wait_until_ready
+from glowplug.run.readiness import probe, wait_until_ready
 from glowplug.run.reporting import Steps, build_report
 from glowplug.run.restoring import Prepared, Search, claim_live, describe, look_up_and_restore, note_files, store_for, trust_for
 from glowplug.timeline.outcome import Lookup
@@ -149,11 +149,11 @@ class _Run:
         self.steps.note("restore", begun_s, self.clock.now_s())
         if self.options.store is None:
             self.console.note(f"no --store: using your own, {store.url}")
-        lookup = prepared.search.lookup
-        if lookup.state in {"refused", "off"}:
-            self.console.warn(f"cold start: {lookup.reason}")
-        elif lookup.state == "none":
-            self.console.note(f"cold start: {lookup.reason}")
+        search = prepared.search
+        if search.lookup.state == "none" and search.pointer is None and search.may_publish:  # the first start of its kind
+            self.console.note(f"cold start: {search.lookup.reason}")
+        elif search.lookup.state != "restored":
+            self.console.warn(f"cold start: {search.lookup.reason}")
         return prepared
 
     def _restore_in_time(self, prepared: Prepared, work: Callable[[Deadline], Prepared]) -> Prepared:
@@ -223,9 +223,16 @@ class _Run:
         url = launch.readiness.url
 
         def watch() -> None:
+            if probe(url):  # so soon after the spawn that it can't be ours
+                self.console.warn(f"another process answers {url}: when this engine is ready can't be told, nothing is published")
+                return
             ready_s = wait_until_ready(url, self.gone, self.clock.now_s, timeout_s=self.options.ready_timeout_s)
             if ready_s is not None:
                 conclude(ready_s, None)
+            elif not self.gone.is_set():
+                self.console.warn(
+                    f"not ready after {self.options.ready_timeout_s:g} s, by {url}: nothing will be published; the engine goes on"
+                )
 
         thread = threading.Thread(target=watch, name="glowplug-watch", daemon=True)
         thread.start()
