@@ -1,6 +1,6 @@
 import json
 
-from glowplug.engines.vllm.key_factors import FactorDifference, compare_key_factors, read_key_factors
+from glowplug.engines.vllm.key_factors import FactorDifference, compare_key_factors, explain_miss, read_key_factors
 
 WRITTEN = {"env": {"VLLM_USE_AOT_COMPILE": True, "VLLM_DP_RANK": 0}, "config_hash": "c1", "code_hash": "d1", "compiler_hash": "e1"}
 
@@ -40,3 +40,41 @@ def test_the_variable_that_made_the_difference_is_named(tmp_path):
         FactorDifference("code", "d1", "d2"),
     ]
     assert compare_key_factors(ours, ours) == []
+
+
+def explained(root, **env):
+    then = "torch_compile_cache/a/rank_0_0/backbone/cache_key_factors.json"
+    put(root, then, WRITTEN)
+    put(root, "torch_compile_cache/b/rank_0_0/backbone/cache_key_factors.json", WRITTEN | {"env": WRITTEN["env"] | env})
+    return explain_miss(root, {then})
+
+
+def test_a_miss_in_spite_of_a_restore_names_the_variable_and_both_values(tmp_path):
+    text = explained(tmp_path, VLLM_NIXL_SIDE_CHANNEL_PORT=5601)
+    assert text == "vLLM's own key differs in VLLM_NIXL_SIDE_CHANNEL_PORT (now 5601, then null)"
+
+
+def test_a_secret_s_value_is_never_named(tmp_path):
+    text = explained(tmp_path, VLLM_API_KEY="hunter2hunter2")
+    assert "VLLM_API_KEY" in text
+    assert "hunter2" not in text
+
+
+def test_many_differences_are_counted(tmp_path):
+    assert explained(tmp_path, **{f"VLLM_{number}": number for number in range(9)}).endswith("and 6 more")
+
+
+def test_without_a_second_record_nothing_is_claimed(tmp_path):
+    path = "torch_compile_cache/a/rank_0_0/backbone/cache_key_factors.json"
+    put(tmp_path, path, WRITTEN)
+    assert explain_miss(tmp_path, {path}) == ""
+    assert explain_miss(tmp_path, set()) == ""
+    put(tmp_path, "torch_compile_cache/b/rank_1_0/backbone/cache_key_factors.json", WRITTEN)
+    assert explain_miss(tmp_path, {path}) == ""  # another rank's key is no other key
+
+
+def test_a_difference_in_a_hash_is_put_into_words(tmp_path):
+    then = "torch_compile_cache/a/rank_0_0/backbone/cache_key_factors.json"
+    put(tmp_path, then, WRITTEN)
+    put(tmp_path, "torch_compile_cache/b/rank_0_0/backbone/cache_key_factors.json", WRITTEN | {"config_hash": "c2"})
+    assert explain_miss(tmp_path, {then}) == "vLLM's own key differs in its configuration"

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
 
     from glowplug.cache.envelope import Json
     from glowplug.cache.families import Family
@@ -72,6 +73,8 @@ class Launch:
         readiness: how to tell that it is ready.
         ranks: how many ``rank_*`` folders a complete compile cache of this node has; 1 for one process.
         log: makes a reader for this engine's output.
+        explain_miss: asked when restored files were not (all) used. Given the live root and the restored files' paths in it, it
+            says from the engine's own records what differs, as a clause; empty where they don't tell.
         notices: lines for the user, such as a setting that defeats the cache. No ends of line.
     """
 
@@ -83,6 +86,7 @@ class Launch:
     ranks: int
     log: Callable[[], EngineLog]
     notices: tuple[str, ...] = ()
+    explain_miss: Callable[[Path, Collection[str]], str] = lambda _root, _restored: ""
 
 
 class Adapter(Protocol):

@@ -46,6 +46,9 @@ def build_report(
     files = _compiled_files(prepared)
     outcome, reason = judge(prepared.search.lookup, log.evidence(), files)
     manifest, restored = prepared.search.manifest, prepared.search.restored
+    if manifest is not None and prepared.live is not None and outcome in {"partial", "unused"}:
+        why = prepared.launch.explain_miss(prepared.live.path, {entry.path for entry in manifest.files})
+        reason = f"{reason}; {why}" if why else reason
     saved_s = None
     if manifest is not None and manifest.cold_start_s is not None:
         saved_s = manifest.cold_start_s - ready_s

@@ -23,6 +23,7 @@ from glowplug.engines.packages import build, plugins
 from glowplug.engines.software import Software
 from glowplug.engines.vllm.arguments import parse
 from glowplug.engines.vllm.environment import vllm_environment
+from glowplug.engines.vllm.key_factors import explain_miss
 from glowplug.engines.vllm.log import VllmLog
 from glowplug.engines.vllm.notices import notices, version_tuple
 from glowplug.engines.vllm.options import IGNORED, PARALLELISM, PLAIN_LOAD_FORMATS
@@ -121,6 +122,9 @@ class VllmAdapter:
             ranks=local_ranks(arguments),
             log=VllmLog,
             notices=tuple(remarks),
+            explain_miss=lambda root, restored: explain_miss(
+                root / VLLM.name, {path.removeprefix(f"{VLLM.name}/") for path in restored}
+            ),
         )
 
 

@@ -12,13 +12,17 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from glowplug.engines.environment import is_secret
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from glowplug.cache.envelope import Json
 
 FILE_NAME = "cache_key_factors.json"
+_MOST_NAMED = 3
+_VALUE = 40  # characters of a value in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,11 @@ class KeyFactors:
     config_hash: str
     code_hash: str
     compiler_hash: str
+
+    @property
+    def place(self) -> str:
+        """The path without the key: rank and model part, which two starts have in common."""
+        return self.path.partition("/")[2].partition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,41 @@ def compare_key_factors(ours: KeyFactors, theirs: KeyFactors) -> list[FactorDiff
         if left != right:
             differences.append(FactorDifference(name, left, right))
     return differences
+
+
+def explain_miss(vllm_root: Path, restored: Collection[str]) -> str:
+    """Why vLLM chose another key than the one whose files were restored.
+
+    Args:
+        vllm_root: the cache's root.
+        restored: the restored files, relative to it.
+
+    Returns:
+        A clause that names the factors, with their values where they are no secrets; empty if vLLM wrote no second record.
+    """
+    records = read_key_factors(vllm_root)
+    old = [record for record in records if record.path in restored]
+    new = [record for record in records if record.path not in restored]
+    pairs = [(compare_key_factors(ours, theirs), ours.path) for ours in new for theirs in old if ours.place == theirs.place]
+    if not pairs:
+        return ""
+    differences, _ = min(pairs, key=lambda pair: len(pair[0]))
+    if not differences:
+        return "vLLM recorded the same factors and yet chose another key"
+    named = [_describe(difference) for difference in differences[:_MOST_NAMED]]
+    more = f" and {len(differences) - _MOST_NAMED} more" if len(differences) > _MOST_NAMED else ""
+    return f"vLLM's own key differs in {', '.join(named)}{more}"
+
+
+def _describe(difference: FactorDifference) -> str:
+    name = difference.name.removeprefix("env.")
+    if name == difference.name:
+        return {"config": "its configuration", "code": "the text or path of its code", "compiler": "compiler, torch or device"}[
+            name
+        ]
+    if is_secret(name):
+        return name
+    return f"{name} (now {json.dumps(difference.ours)[:_VALUE]}, then {json.dumps(difference.theirs)[:_VALUE]})"
 
 
 def _read(path: str, name: str) -> KeyFactors | None:
