@@ -17,7 +17,7 @@ from glowplug.cache.repository import Repository
 from glowplug.cache.restore import Restored, restore
 from glowplug.cache.secrets import SecretScan
 from glowplug.engines.registry import recognise
-from glowplug.errors import BadManifest, LocalError, ObjectNotFound, UsageError
+from glowplug.errors import BadManifest, ObjectNotFound, UsageError
 from glowplug.run.restoring import describe, store_for, trust_for
 
 if TYPE_CHECKING:
@@ -100,11 +100,6 @@ def capture_by_hand(
     except BadManifest:
         pointer = None  # it names nothing, and is replaced
     with claim(base, envelope.digest, slots=1) as live:
-        if not envelope.digest.startswith(live.path.name):  # claim passed the folder over for a free one beside it
-            taken = base / live.path.name.partition("-")[0]
-            raise LocalError(
-                f"{taken} is in use by a running engine", object=str(taken), hint="glowplug run publishes once it is ready"
-            )
         captured = capture(
             repository,
             envelope,

@@ -25,9 +25,7 @@ from glowplug.run import process
 from glowplug.run.clock import Clock
 from glowplug.run.console import Console, terminal_width
 from glowplug.run.process import CannotStart, Child
-from glowplug.run.publishing import publish
 from glowplug.run.pump import Pump, same_target
-from glowplug.run.readiness import probe, wait_until_ready
 from glowplug.run.reporting import Steps, build_report
 from glowplug.run.restoring import Prepared, Search, claim_live, describe, look_up_and_restore, note_files, store_for, trust_for
 from glowplug.timeline.outcome import Lookup
@@ -223,6 +221,8 @@ class _Run:
         url = launch.readiness.url
 
         def watch() -> None:
+            from glowplug.run.readiness import probe, wait_until_ready  # noqa: PLC0415  not while the engine waits to be spawned
+
             if probe(url):  # so soon after the spawn that it can't be ours
                 self.console.warn(f"another process answers {url}: when this engine is ready can't be told, nothing is published")
                 return
@@ -274,6 +274,8 @@ class _Run:
             self.publishing = Deadline(self.options.publish_deadline_s, step="publish")
             if exit_code is None and self.gone.is_set():
                 self.publishing.cancel(_ENGINE_GONE)
+            from glowplug.run.publishing import publish  # noqa: PLC0415  not while the engine waits to be spawned
+
             published = publish(prepared, report, self.options, self.env, self.console, deadline=self.publishing)
             if published.reason != report.reason:  # that has been said
                 self._tell(published)
