@@ -237,13 +237,15 @@ def test_capture_publishes_what_an_earlier_run_left(shop):
     assert ended.out.decode().startswith("published generation ")
 
 
-def test_capture_of_a_folder_in_use_is_refused_and_names_it(shop):
-    root = shop.run(*shop.command, options=["--no-publish"]).report["cache"]["root"]
-    with open(f"{root}/.glowplug/lock", "rb+") as lock:
+@pytest.mark.parametrize("verb", ["capture", "restore"])
+def test_a_folder_in_use_is_left_alone_and_named(shop, verb):
+    root = Path(shop.run(*shop.command, options=["--no-publish"]).report["cache"]["root"])
+    with open(root / ".glowplug" / "lock", "rb+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        ended = shop.of_command("capture")
+        ended = shop.of_command(verb)
     assert ended.code == 1
-    assert f"{root} is in use by a running engine" in ended.err
+    assert f"{root.name} is in use by another engine" in ended.err
+    assert [path.name for path in shop.live.iterdir()] == [root.name]
 
 
 def test_capture_of_nothing_says_so(shop):
