@@ -121,6 +121,23 @@ def test_closed_descriptors_of_the_wrapper_neither_hang_nor_lose_the_report(glow
     assert (b"compiled 4" in ended.stdout) == (">&-" not in closed.replace("2>&-", ""))
 
 
+@pytest.mark.parametrize("ending", ["", "yes & "], ids=["alone", "with a child that goes on writing"])
+def test_a_reader_that_is_slower_than_the_engine_still_gets_every_byte(glowplug, ending):
+    # More than a pipe holds, and less than two of them and the wrapper: the engine can end long before it is read.
+    code = f"head -c 150000 /dev/zero; {ending}true"
+    with subprocess.Popen(["timeout", "20", *PLAINLY, "sh", "-c", code], env=glowplug.env, stdout=subprocess.PIPE) as process:
+        time.sleep(3.5)
+        assert len(process.stdout.read(150_000)) == 150_000
+        assert process.stdout.read(1) in {b"", b"y"}
+        process.stdout.close()
+    assert process.returncode == 0
+
+
+def test_arguments_that_are_no_text_reach_the_engine(glowplug):
+    ended = glowplug.run("printf", "%s", b"\xff\xfe", options=["--quiet"])
+    assert (ended.code, ended.out) == (0, b"\xff\xfe")
+
+
 def test_a_full_disk_behind_the_output_does_not_hang_the_engine(glowplug):
     with open("/dev/full", "wb") as full:
         ended = glowplug("run", *PLAIN, "--", "sh", "-c", "yes | head -c 1000000; exit 5", stdout=full)

@@ -114,6 +114,14 @@ def pending_stop() -> int | None:
     return min(filter(means_stop, signal.sigpending()), default=None)
 
 
+def stop_came() -> bool:
+    """Whether a signal that means "end" has come. Takes it, and all others that wait."""
+    came = False
+    while (caught := next_signal(0)) is not None:
+        came |= means_stop(caught.number)
+    return came
+
+
 def means_stop(number: int) -> bool:
     """Whether a signal asks a wrapper whose engine does not run to end.
 

@@ -6,9 +6,12 @@ them. If the far end is gone, reading ends too, and the engine meets the same br
 
 from __future__ import annotations
 
+import array
 import contextlib
+import fcntl
 import os
 import select
+import termios
 import threading
 from typing import TYPE_CHECKING
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CHUNK_BYTES = 64 * 1024
+_POLL_S = 0.1
 _LINE_BYTES = 16 * 1024  # a longer line is cut for the reader, never for the user
 
 
@@ -32,6 +36,8 @@ class Pump:
         self._on_line: Callable[[str], None] | None = on_line
         self._source, self.inlet = os.pipe()  # neither is inherited: posix_spawn's dup2 makes the child's own
         self._partial = b""
+        self._passed = 0
+        self._writing = False
         self._thread = threading.Thread(target=self._run, name="glowplug-pump", daemon=True)
 
     def start(self) -> None:
@@ -47,10 +53,34 @@ class Pump:
         """Wait until the engine and all who inherited its output have closed it, but no longer than this."""
         self._thread.join(timeout_s)
 
+    def drain(self, gave_up: Callable[[], bool]) -> None:
+        """Wait until all is passed on that was written before this call, for as long as a slow reader takes.
+
+        Children that the engine left may hold the pipe open, and go on writing: for them nobody waits.
+
+        Args:
+            gave_up: asked a few times a second; true ends the waiting.
+        """
+        owed = self._passed + _CHUNK_BYTES + self._waiting_bytes()  # at most: the chunk at hand may be a part of a chunk, or none
+        while self._thread.is_alive() and self._passed < owed and (self._writing or self._waiting_bytes()) and not gave_up():
+            self._thread.join(_POLL_S)
+
+    def _waiting_bytes(self) -> int:
+        """Bytes in the pipe that have not been read yet."""
+        count = array.array("i", [0])
+        try:
+            fcntl.ioctl(self._source, termios.FIONREAD, count)
+        except OSError:
+            return 0  # closed: reading has ended
+        return count[0]
+
     def _run(self) -> None:
         with contextlib.suppress(OSError):
             while chunk := os.read(self._source, _CHUNK_BYTES):
+                self._writing = True
                 write_all(self._target, chunk)
+                self._passed += len(chunk)
+                self._writing = False
                 if self._on_line is not None:
                     self._read_lines(chunk)
         os.close(self._source)

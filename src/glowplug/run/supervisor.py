@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from glowplug.run.options import RunOptions
     from glowplug.timeline.report import StartReport
 
-_SHUTDOWN_GRACE_S = 3.0  # for the last output, and for a capture to notice that it was called off
+_SHUTDOWN_GRACE_S = 2.0  # for the last output, and for a capture to notice that it was called off
 _POLL_S = 0.1
 _ENGINE_GONE = "the engine has ended"
 
@@ -259,6 +259,8 @@ class _Run:
             published = PublishReport("cancelled", "the store had not answered yet")
             self._tell(published)
             self._keep(replace(self.report, publish=published))
+        for pump in pumps:
+            pump.drain(process.stop_came)
 
     def _conclude(self, prepared: Prepared, log: EngineLog, *, spawned_s: float, ready_s: float, exit_code: int | None) -> None:
         """Report, then publish. For a served engine at ready (``exit_code`` is None), otherwise when the command has ended."""
@@ -289,8 +291,7 @@ class _Run:
         grace: Deadline | None = None
         while thread.is_alive() and (grace is None or grace.remaining_s):
             thread.join(_POLL_S)
-            while (caught := process.next_signal(0)) is not None:
-                interrupted |= process.means_stop(caught.number)
+            interrupted |= process.stop_came()
             if self.publishing is None:
                 continue
             if interrupted:
