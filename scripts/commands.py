@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -89,6 +90,8 @@ def _lint(python: Path) -> int:
 
 
 def _test(options: argparse.Namespace) -> int:
+    # A background job may start with SIGINT ignored; the tests' own processes would inherit that, and some are there to be interrupted.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     main_python = pythons.current()
     python = environments.checkout_env(main_python, uv())
     if options.pytest:
