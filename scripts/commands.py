@@ -90,7 +90,7 @@ def _lint(python: Path) -> int:
 
 
 def _test(options: argparse.Namespace) -> int:
-    # A background job may start with SIGINT ignored; the tests' own processes would inherit that, and some are there to be interrupted.
+    # A background job may start with SIGINT ignored. The tests' processes would inherit that, and some are there to be interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     main_python = pythons.current()
     python = environments.checkout_env(main_python, uv())
