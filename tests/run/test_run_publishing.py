@@ -59,13 +59,21 @@ def test_an_engine_that_ends_while_its_cache_is_packed_leaves_nothing_to_see(glo
         os.kill(engine_pid(start), getattr(signal, name))
         ended = start.end()
     assert (ended.code, ended.report["exit_code"]) == (code, code)
-    assert ended.report["outcome"] == "miss"
-    if ended.report["publish"]["state"] == "published":  # it was through already
-        assert glowplug.latest() == ended.report["publish"]["generation"]
-    else:
-        assert ended.report["publish"]["state"] == "cancelled"
-        assert ended.said("the engine has ended")
-        assert not glowplug.published()
+    assert (ended.report["outcome"], ended.report["publish"]["state"]) == ("miss", "cancelled")
+    assert ended.said("the engine has ended")
+    assert not glowplug.published()
+    assert not glowplug.half_written()
+
+
+def test_a_signal_while_an_ended_commands_cache_is_packed_calls_the_publication_off(glowplug, compiler):
+    with glowplug.begin(*compiler, env=MANY) as start:
+        eventually(packing(glowplug))
+        start.signal(signal.SIGTERM)
+        ended = start.end()
+    assert ended.code == 0  # the command had done its work
+    assert ended.report["publish"]["state"] == "cancelled"
+    assert ended.said("interrupted")
+    assert not glowplug.published()
     assert not glowplug.half_written()
 
 

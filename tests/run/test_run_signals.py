@@ -85,17 +85,6 @@ def test_a_parent_that_ignores_ended_children_does_not_make_the_wrapper_wait_for
     assert ended.code == 7
 
 
-def test_a_signal_while_a_commands_cache_is_published_calls_the_publication_off(glowplug, compiler):
-    with Stub(no_answer_to_writes) as stub, glowplug.begin(*compiler, options=STORE, env=stub.env) as start:
-        eventually(lambda: any(request.startswith("PUT") for request in stub.asked))
-        start.signal(signal.SIGTERM)
-        ended = start.end(20)
-    assert ended.code == 0  # the command had done its work
-    assert b"compiled 4" in ended.out
-    assert ended.report["publish"]["state"] == "cancelled"
-    assert ended.said("nothing was published")
-
-
 def test_a_store_that_hangs_holds_a_command_up_no_longer_than_the_publish_deadline(glowplug, compiler):
     with Stub(no_answer_to_writes) as stub:
         ended = glowplug.run(*compiler, options=[*STORE, "--publish-deadline", "1s"], env=stub.env, timeout=20)
