@@ -1,9 +1,10 @@
 import pytest
 
 from glowplug.cache.envelope import Envelope
-from glowplug.engines.base import Evidence, ExitReadiness
+from glowplug.engines.base import ExitReadiness
 from glowplug.engines.generic.adapter import GenericAdapter
 from glowplug.engines.generic.log import GenericLog
+from glowplug.timeline.outcome import Evidence
 from glowplug.timeline.phases import Phase
 
 

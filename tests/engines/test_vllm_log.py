@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glowplug.engines.base import Evidence
 from glowplug.engines.vllm.log import VllmLog
+from glowplug.timeline.outcome import Evidence
 
 LOGS = Path(__file__).parent / "logs"
 AOT_ON_CPU = (

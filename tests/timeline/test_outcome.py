@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glowplug.engines.base import Evidence
-from glowplug.timeline.outcome import CompiledFiles, Lookup, judge
+from glowplug.timeline.outcome import CompiledFiles, Evidence, Lookup, judge
 
 RESTORED = Lookup("restored", generation="39ce")
 NONE = Lookup("none", "no generation for this envelope in the store")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from glowplug.cache.envelope import Json
     from glowplug.cache.families import Family
+    from glowplug.timeline.outcome import Evidence
     from glowplug.timeline.phases import Phase
     from glowplug.timeline.report import EngineInfo
 
@@ -31,18 +32,6 @@ class HttpReadiness:
 @dataclass(frozen=True, slots=True)
 class ExitReadiness:
     """The command is done, and its cache worth keeping, when it exits 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What the engine's own log says about compiled code. All zero where the log says nothing."""
-
-    loaded: int = 0
-    """Artefacts loaded from the cache."""
-    compiled: int = 0
-    """Graphs compiled in this start."""
-    failed: tuple[str, ...] = ()
-    """Why restored artefacts could not be loaded, one line each, as the engine put it (shortened to 300 characters)."""
 
 
 class EngineLog(Protocol):

@@ -30,11 +30,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from glowplug.engines.base import Evidence
     from glowplug.timeline.report import Outcome
 
 _READ_FEW = 10  # fewer than one in ten of the files that were had: a search, not a use
 _NEW_MANY = 2  # at least one in two: a compilation of the whole
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the engine's own log says about compiled code. All zero where the log says nothing."""
+
+    loaded: int = 0
+    """Artefacts loaded from the cache."""
+    compiled: int = 0
+    """Graphs compiled in this start."""
+    failed: tuple[str, ...] = ()
+    """Why restored artefacts could not be loaded, one line each, as the engine put it (shortened to 300 characters)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glowplug.engines.base import Evidence
+from glowplug.timeline.outcome import Evidence
 from glowplug.timeline.phases import Phase
 
 

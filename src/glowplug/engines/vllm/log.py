@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from glowplug.engines.base import Evidence
 from glowplug.engines.vllm.log_wording import Says, understand
+from glowplug.timeline.outcome import Evidence
 from glowplug.timeline.phases import lay_out
 
 if TYPE_CHECKING:
