@@ -64,6 +64,11 @@ def format_seconds(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24:02d} h"
 
 
+def count(number: int, noun: str) -> str:
+    """A number of things: ``1 file``, ``2 files``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def parse_bytes(text: str, *, name: str) -> int:
     """Bytes from ``500MB``, ``1.5 GiB``, ``2Gi``.
 

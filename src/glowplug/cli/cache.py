@@ -18,7 +18,7 @@ from glowplug.errors import GlowplugError
 from glowplug.run.offline import capture_by_hand, find_envelope, find_generation, restore_ahead, understand
 from glowplug.run.options import RunOptions
 from glowplug.run.restoring import store_for, trust_for
-from glowplug.units import format_bytes, format_seconds, parse_seconds
+from glowplug.units import count, format_bytes, format_seconds, parse_seconds
 
 if TYPE_CHECKING:
     from glowplug.cache.envelope import Json
@@ -138,7 +138,8 @@ def show(
         print(f"  {path} = {value}")
     print(f"generation  {chosen}")
     print(f"  created {manifest.created_at} by {manifest.producer}")
-    print(f"  {len(manifest.files)} files, {format_bytes(manifest.size_bytes)}, pack of {format_bytes(manifest.pack.size_bytes)}")
+    packed = format_bytes(manifest.pack.size_bytes)
+    print(f"  {count(len(manifest.files), 'file')}, {format_bytes(manifest.size_bytes)}, pack of {packed}")
     if manifest.cold_start_s is not None:
         print(f"  a start without it took {format_seconds(manifest.cold_start_s)}")
     if files:
@@ -165,7 +166,10 @@ def restore(
         })  # fmt: skip
     else:
         verb = "restored" if restored.fetched else "already there:"
-        print(f"{verb} generation {restored.generation[:12]}: {restored.files} files, {format_bytes(restored.bytes)} in {path}")
+        print(
+            f"{verb} generation {restored.generation[:12]}: {count(restored.files, 'file')},"
+            f" {format_bytes(restored.bytes)} in {path}"
+        )
 
 
 @app.command(context_settings=_WITH_COMMAND, epilog="Example: glowplug cache capture -- vllm serve Qwen/Qwen3-8B")
@@ -190,8 +194,8 @@ def capture(
         })  # fmt: skip
     elif captured.published:
         print(
-            f"published generation {manifest.digest[:12]}: {len(manifest.files)} files, {format_bytes(manifest.size_bytes)},"
-            f" from {path}"
+            f"published generation {manifest.digest[:12]}: {count(len(manifest.files), 'file')},"
+            f" {format_bytes(manifest.size_bytes)}, from {path}"
         )
     else:
         print("another publisher was quicker; theirs is the newest generation")

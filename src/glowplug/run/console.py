@@ -52,6 +52,6 @@ class Console:
 def terminal_width(descriptor: int) -> int:
     """Columns to print for: the terminal's, within 60 and 120, or 80 where there is none."""
     try:
-        return min(max(os.get_terminal_size(descriptor).columns, 60), _WIDEST)
+        return min(max(os.get_terminal_size(descriptor).columns or _WIDTH, 60), _WIDEST)  # some terminals say 0
     except OSError:
         return _WIDTH

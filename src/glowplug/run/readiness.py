@@ -5,9 +5,7 @@ Standard library only, one connection a probe, no redirects, and certificates ar
 
 from __future__ import annotations
 
-import http.client
 import socket
-import ssl
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -40,35 +38,51 @@ def wait_until_ready(url: str, gone: threading.Event, now_s: Callable[[], float]
 
 def probe(url: str) -> bool:
     """Whether the endpoint answers 200 now."""
-    parts = urlsplit(url)
-    host = parts.hostname or "127.0.0.1"
-    connection: http.client.HTTPConnection
-    if parts.scheme == "http+unix":
-        connection = _UnixConnection(unquote(parts.netloc))
-    elif parts.scheme == "https":
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        connection = http.client.HTTPSConnection(host, parts.port, timeout=_PROBE_TIMEOUT_S, context=context)
-    else:
-        connection = http.client.HTTPConnection(host, parts.port, timeout=_PROBE_TIMEOUT_S)
+    from http.client import OK, HTTPConnection, HTTPException  # noqa: PLC0415  not while the engine waits to be spawned
+
+    connection = HTTPConnection("localhost", timeout=_PROBE_TIMEOUT_S)
     try:
-        connection.request("GET", parts.path or "/")
-        return connection.getresponse().status == http.client.OK
-    except (OSError, http.client.HTTPException):
+        connection.sock = _connect(url)
+        connection.request("GET", urlsplit(url).path or "/")
+        return connection.getresponse().status == OK
+    except (OSError, HTTPException):
         return False
     finally:
         connection.close()
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket, as ``vllm serve --uds`` listens."""
+def is_taken(url: str) -> bool:
+    """Whether something listens there already; asked before the engine is spawned, with a connection and nothing else."""
+    try:
+        _connect(url.replace("https://", "http://", 1)).close()
+    except OSError:
+        return False
+    return True
 
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=_PROBE_TIMEOUT_S)
-        self._path = path
 
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+def _connect(url: str) -> socket.socket:
+    """A connection to the URL's host or Unix socket, with TLS where its scheme says so."""
+    parts = urlsplit(url)
+    if parts.scheme == "http+unix":  # as ``vllm serve --uds`` listens
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(_PROBE_TIMEOUT_S)
+        try:
+            connection.connect(unquote(parts.netloc))
+        except OSError:
+            connection.close()
+            raise
+        return connection
+    secure = parts.scheme == "https"
+    connection = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or (443 if secure else 80)), _PROBE_TIMEOUT_S)
+    if not secure:
+        return connection
+    import ssl  # noqa: PLC0415  only for a server with a certificate
+
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        return context.wrap_socket(connection, server_hostname=parts.hostname)
+    except OSError:
+        connection.close()
+        raise

@@ -26,13 +26,14 @@ from glowplug.run.clock import Clock
 from glowplug.run.console import Console, terminal_width
 from glowplug.run.process import CannotStart, Child
 from glowplug.run.pump import Pump, same_target
+from glowplug.run.readiness import is_taken, wait_until_ready
 from glowplug.run.reporting import Steps, build_report
 from glowplug.run.restoring import Prepared, Search, claim_live, describe, look_up_and_restore, note_files, store_for, trust_for
 from glowplug.timeline.outcome import Lookup
 from glowplug.timeline.render import glyphs_for, render
 from glowplug.timeline.report import EngineInfo, PublishReport
 from glowplug.timeline.write import write_report
-from glowplug.units import format_bytes, format_seconds
+from glowplug.units import count, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -187,6 +188,12 @@ class _Run:
                 log.feed(line, self.clock.now_s())
 
         pumps = [Pump(1, on_line)] if same_target(1, 2) else [Pump(1, on_line), Pump(2, on_line)]
+        readiness = prepared.launch.readiness
+        taken = isinstance(readiness, HttpReadiness) and is_taken(readiness.url)
+        if isinstance(readiness, HttpReadiness) and taken:
+            self.console.warn(
+                f"another process answers {readiness.url}: when this engine is ready can't be told, nothing is published"
+            )
         begun_s = self.clock.now_s()
         child = Child.spawn(
             program,
@@ -209,23 +216,18 @@ class _Run:
             except Exception as error:  # noqa: BLE001  fail-open boundary: the engine serves on, whatever became of the report
                 self.console.warn(f"no report and no capture: {_describe(error)}")
 
-        watcher = self._watch(prepared.launch, conclude)
+        watcher = self._watch(prepared.launch, conclude, taken=taken)
         exit_code = _wait(child)
         self._finish(exit_code, pumps, watcher, conclude)
         return exit_code
 
-    def _watch(self, launch: Launch, conclude: Callable[[float, None], None]) -> threading.Thread | None:
+    def _watch(self, launch: Launch, conclude: Callable[[float, None], None], *, taken: bool) -> threading.Thread | None:
         """Wait for readiness in a thread, and then conclude there. None for a command that is done when it exits."""
-        if not isinstance(launch.readiness, HttpReadiness):
+        if not isinstance(launch.readiness, HttpReadiness) or taken:
             return None
         url = launch.readiness.url
 
         def watch() -> None:
-            from glowplug.run.readiness import probe, wait_until_ready  # noqa: PLC0415  not while the engine waits to be spawned
-
-            if probe(url):  # so soon after the spawn that it can't be ours
-                self.console.warn(f"another process answers {url}: when this engine is ready can't be told, nothing is published")
-                return
             ready_s = wait_until_ready(url, self.gone, self.clock.now_s, timeout_s=self.options.ready_timeout_s)
             if ready_s is not None:
                 conclude(ready_s, None)
@@ -319,7 +321,8 @@ class _Run:
         if published.state == "published":
             self.console.note(
                 f"published generation {(published.generation or '')[:12]} in {format_seconds(published.seconds)}:"
-                f" {published.files} files, {format_bytes(published.bytes)} in a pack of {format_bytes(published.pack_bytes)}"
+                f" {count(published.files, 'file')}, {format_bytes(published.bytes)},"
+                f" in a pack of {format_bytes(published.pack_bytes)}"
             )
         elif published.state == "failed":
             self.console.warn(f"nothing was published: {published.reason}")

@@ -29,6 +29,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from glowplug.units import count
+
 if TYPE_CHECKING:
     from glowplug.timeline.report import Outcome
 
@@ -99,11 +101,11 @@ def judge(lookup: Lookup, evidence: Evidence, files: CompiledFiles) -> tuple[Out
         return used, why
     if used == "unused":
         outcome, reason = _as_looked_up(lookup)
-        return outcome, f"{reason}; {_count(files.held, 'compiled file')} of an earlier start lay on this node, but {why}"
+        return outcome, f"{reason}; {count(files.held, 'compiled file')} of an earlier start lay on this node, but {why}"
     refusal = f", and the stored generation was refused: {lookup.reason}" if lookup.state == "refused" else ""
     return (
         used,
-        f"{why}, from {_count(files.held, 'compiled file')} of an earlier start on this node; nothing was restored{refusal}",
+        f"{why}, from {count(files.held, 'compiled file')} of an earlier start on this node; nothing was restored{refusal}",
     )
 
 
@@ -118,11 +120,11 @@ def _spoke(evidence: Evidence) -> bool:
 
 
 def _by_log(evidence: Evidence) -> tuple[Outcome, str]:
-    loaded = f"the engine loaded {_count(evidence.loaded, 'compiled artefact')}"
+    loaded = f"the engine loaded {count(evidence.loaded, 'compiled artefact')}"
     failure = f"it could not load what was there: {evidence.failed[0]}" if evidence.failed else ""
     if evidence.loaded and not evidence.compiled:
         return ("partial", f"{loaded}, but not all: {evidence.failed[0]}") if failure else ("hit", f"{loaded} and compiled nothing")
-    compiled = f"compiled {_count(evidence.compiled, 'graph')}"
+    compiled = f"compiled {count(evidence.compiled, 'graph')}"
     if evidence.loaded:
         return "partial", f"{loaded} and {compiled} again" + (f", because {failure}" if failure else "")
     if failure:
@@ -133,23 +135,19 @@ def _by_log(evidence: Evidence) -> tuple[Outcome, str]:
 def _by_files(files: CompiledFiles) -> tuple[Outcome, str]:
     had, new = files.had, files.new
     if not had:
-        return "unused", f"the restored generation held no compiled file; {_count(new, 'compiled file')} appeared"
+        return "unused", f"the restored generation held no compiled file; {count(new, 'compiled file')} appeared"
     if files.read is None:
         return _by_new_files(had, new)
-    appeared = f"{_count(new, 'new compiled file')} appeared" if new else "nothing was compiled"
+    appeared = f"{count(new, 'new compiled file')} appeared" if new else "nothing was compiled"
     if not files.read:
-        return "unused", f"{appeared}, and none of the {_count(had, 'compiled file')} that lay there was read"
-    was_read = f"{files.read} of {_count(had, 'compiled file')} {'was' if files.read == 1 else 'were'} read"
+        return "unused", f"{appeared}, and none of the {count(had, 'compiled file')} that lay there was read"
+    was_read = f"{files.read} of {count(had, 'compiled file')} {'was' if files.read == 1 else 'were'} read"
     if new * _NEW_MANY >= had and files.read * _READ_FEW < had:
         return "unused", f"only {was_read}, and {appeared}"
     return "partial" if new else "hit", f"{was_read}, and {appeared}"
 
 
 def _by_new_files(had: int, new: int) -> tuple[Outcome, str]:
-    appeared = f"{_count(new, 'new compiled file')} appeared" if new else "no new compiled file appeared"
+    appeared = f"{count(new, 'new compiled file')} appeared" if new else "no new compiled file appeared"
     outcome: Outcome = "unused" if new >= had else "partial" if new else "hit"
     return outcome, f"{appeared} beside the {had} that lay there (this file system does not tell what was read)"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

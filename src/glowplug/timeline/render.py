@@ -12,7 +12,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from glowplug.timeline.bars import ASCII, BLOCKS, Glyphs
-from glowplug.units import format_bytes, format_seconds
+from glowplug.units import count, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -162,7 +162,10 @@ def _facts(report: StartReport) -> Iterator[tuple[str, str]]:
     cache = report.cache
     if cache.generation:
         read = "" if cache.files_read is None else f", {cache.files_read} read"
-        yield "restored", f"{cache.files} files{read}, {format_bytes(cache.bytes)}, generation {cache.generation[:_SHORT_DIGEST]}"
+        yield (
+            "restored",
+            f"{count(cache.files, 'file')}{read}, {format_bytes(cache.bytes)}, generation {cache.generation[:_SHORT_DIGEST]}",
+        )
     if cache.saved_s is not None:
         cold = format_seconds(max(0.0, report.wall_s + cache.saved_s))
         change = "saved" if cache.saved_s >= 0 else "lost"
@@ -181,7 +184,7 @@ def _publish(report: StartReport) -> str:
         return ""
     if publish.state == "published":
         packed = f"{format_bytes(publish.pack_bytes)} packed in {format_seconds(publish.seconds)}"
-        sizes = f"{publish.files} files, {format_bytes(publish.bytes)} ({packed})"
+        sizes = f"{count(publish.files, 'file')}, {format_bytes(publish.bytes)} ({packed})"
         return f"{sizes} as {(publish.generation or '')[:_SHORT_DIGEST]}"
     return f"{publish.state}: {publish.reason}" if publish.reason else publish.state
 
