@@ -1,7 +1,7 @@
 """The main job on a real vLLM: a cold start, its cache shared, and a second start from an empty folder that compiles nothing.
 
-Run it with `make demo`; it exits 1 unless the second start used the shared cache and compiled faster. It leaves nothing behind: keys,
-caches and the store lie in a temporary folder, which is kept only if the demo fails.
+Run it with `make demo`; it exits 1 unless the second start used the shared cache and compiled faster. It leaves nothing
+behind: keys, caches and the store lie in a temporary folder, which is kept only if the demo fails.
 """
 
 from __future__ import annotations
