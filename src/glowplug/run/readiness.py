@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 0.25
 _PROBE_TIMEOUT_S = 5.0
+_TAKEN_TIMEOUT_S = 0.2  # the engine waits for it; an address of this machine accepts or refuses at once
 
 
 def wait_until_ready(url: str, gone: threading.Event, now_s: Callable[[], float], *, timeout_s: float) -> float | None:
@@ -42,7 +43,7 @@ def probe(url: str) -> bool:
 
     connection = HTTPConnection("localhost", timeout=_PROBE_TIMEOUT_S)
     try:
-        connection.sock = _connect(url)
+        connection.sock = _connect(url, _PROBE_TIMEOUT_S)
         connection.request("GET", urlsplit(url).path or "/")
         return connection.getresponse().status == OK
     except (OSError, HTTPException):
@@ -54,18 +55,18 @@ def probe(url: str) -> bool:
 def is_taken(url: str) -> bool:
     """Whether something listens there already; asked before the engine is spawned, with a connection and nothing else."""
     try:
-        _connect(url.replace("https://", "http://", 1)).close()
+        _connect(url.replace("https://", "http://", 1), _TAKEN_TIMEOUT_S).close()
     except OSError:
         return False
     return True
 
 
-def _connect(url: str) -> socket.socket:
+def _connect(url: str, timeout_s: float) -> socket.socket:
     """A connection to the URL's host or Unix socket, with TLS where its scheme says so."""
     parts = urlsplit(url)
     if parts.scheme == "http+unix":  # as ``vllm serve --uds`` listens
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(_PROBE_TIMEOUT_S)
+        connection.settimeout(timeout_s)
         try:
             connection.connect(unquote(parts.netloc))
         except OSError:
@@ -73,7 +74,7 @@ def _connect(url: str) -> socket.socket:
             raise
         return connection
     secure = parts.scheme == "https"
-    connection = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or (443 if secure else 80)), _PROBE_TIMEOUT_S)
+    connection = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or (443 if secure else 80)), timeout_s)
     if not secure:
         return connection
     import ssl  # noqa: PLC0415  only for a server with a certificate
