@@ -43,10 +43,7 @@ def test_every_difference_is_named_with_both_values(groups, difference):
 
 def test_a_component_that_one_side_lacks_is_named():
     assert compare(Envelope(BASE), Envelope(BASE | {"cpu": {"flags": ["avx512"]}})) == [Difference("cpu.flags", None, '["avx512"]')]
-    assert compare(changed(environment={"A": "1"}), Envelope(BASE)) == [
-        Difference("environment", None, "{}"),
-        Difference("environment.A", '"1"', None),
-    ]
+    assert compare(changed(environment={"A": "1"}), Envelope(BASE)) == [Difference("environment.A", '"1"', None)]
 
 
 @pytest.fixture
@@ -80,3 +77,9 @@ def test_an_envelope_that_cannot_be_read_is_passed_over(repository, document):
 def test_an_envelope_without_its_document_is_passed_over(repository):
     repository.store.put(f"v1/{DIGEST}/latest", b"{}")
     assert len(neighbours(repository, Envelope(BASE), limit=9)) == 3
+
+
+def test_a_group_that_is_empty_on_one_side_is_no_difference_of_its_own():
+    ours, theirs = Envelope({"environment": {"VLLM_A": "1"}}), Envelope({"environment": {}})
+    assert [difference.path for difference in compare(ours, theirs)] == ["environment.VLLM_A"]
+    assert [difference.path for difference in compare(Envelope({}), theirs)] == ["environment"]

@@ -88,10 +88,13 @@ class Difference:
 def compare(ours: Envelope, theirs: Envelope) -> list[Difference]:
     """The components in which two envelopes differ, sorted by path; empty if and only if their digests are equal."""
     left, right = ours.flat(), theirs.flat()
+    paths = sorted(left.keys() | right.keys())
+    differing = [path for path in paths if left.get(path) != right.get(path)]
+    # A group that is empty on one side is not a difference of its own beside the leaves that the other side has in it.
     return [
         Difference(path, left.get(path), right.get(path))
-        for path in sorted(left.keys() | right.keys())
-        if left.get(path) != right.get(path)
+        for path in differing
+        if not any(other.startswith(f"{path}.") for other in differing)
     ]
 
 

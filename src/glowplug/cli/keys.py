@@ -60,7 +60,7 @@ def show(
     pem: Annotated[bool, typer.Option("--pem", help="Print only the public halves, as PEM: what a reader trusts.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show keys; without an argument what signs and what is trusted here."""
+    """Show keys. Without an argument, what signs and what is trusted here."""
     if sources:
         keys = [info for source in sources for info in describe(source)]
         document: Json = {"keys": [_document(info) for info in keys]}
