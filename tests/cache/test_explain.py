@@ -82,4 +82,6 @@ def test_an_envelope_without_its_document_is_passed_over(repository):
 def test_a_group_that_is_empty_on_one_side_is_no_difference_of_its_own():
     ours, theirs = Envelope({"environment": {"VLLM_A": "1"}}), Envelope({"environment": {}})
     assert [difference.path for difference in compare(ours, theirs)] == ["environment.VLLM_A"]
-    assert [difference.path for difference in compare(Envelope({}), theirs)] == ["environment"]
+    assert [difference.path for difference in compare(Envelope({"cpu": 1}), Envelope({"cpu": 1, "environment": {}}))] == [
+        "environment"
+    ]

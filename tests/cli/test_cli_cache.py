@@ -282,7 +282,15 @@ def test_explain_names_the_component_that_differs(shop):
 
 
 def test_explain_of_a_command_that_would_hit_says_so(shop):
-    assert f"{shop.envelope[:12]} is the same: a start would find it" in shop.of_command("explain").out.decode()
+    assert f"{shop.envelope[:12]} is the same; a start would find it" in shop.of_command("explain").out.decode()
+
+
+def test_explain_of_a_command_whose_generation_is_refused_or_gone_says_that(shop, tmp_path):
+    shop("keys", "create", "--out", str(tmp_path / "other"))
+    text = shop.of_command("explain", "--trusted-keys", str(tmp_path / "other.pub")).out.decode()
+    assert "is the same; but a start would not use it" in text
+    (shop.store / "v1" / shop.envelope / "latest").unlink()
+    assert "is the same; but no generation is published for it" in shop.of_command("explain").out.decode()
 
 
 def test_explain_with_an_empty_store_has_nothing_to_compare(empty):

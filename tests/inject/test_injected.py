@@ -181,9 +181,19 @@ def _without_a_module(payload):
     shutil.rmtree(payload / "site" / "glowplug" / "cli" / "__pycache__")
 
 
+def _without_its_python(payload):
+    shutil.rmtree(payload / "python" / "bin")
+
+
+def _without_the_package(payload):
+    shutil.rmtree(payload / "site" / "glowplug")
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
+        (_without_its_python, "not whole"),
+        (_without_the_package, "not whole"),
         (_with_future_glibc, "it needs glibc"),
         (_without_payload, "is missing"),
         (_without_the_loader, "so it is not one with glibc"),

@@ -143,6 +143,7 @@ def test_arguments_that_are_no_text_reach_the_engine(glowplug):
 def test_a_full_disk_behind_the_output_does_not_hang_the_engine(glowplug):
     with open("/dev/full", "wb") as full:
         ended = glowplug("run", *PLAIN, "--", "sh", "-c", "yes | head -c 1000000; exit 5", stdout=full)
+        assert ended.said("the engine's output could not be written: No space left on device")
     assert ended.code == 5
 
 

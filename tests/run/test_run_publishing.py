@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.server
 import json
 import os
@@ -176,3 +177,26 @@ def unused_port():
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
+
+
+def test_a_secret_on_the_command_line_or_in_a_file_s_name_is_not_published(glowplug, compiler):
+    ended = glowplug.run(*compiler, "my-very-secret-word", env={"VLLM_API_KEY": "my-very-secret-word"})
+    assert ended.code == 0
+    [line] = ended.said("nothing was published")
+    assert "VLLM_API_KEY" in line
+    assert "my-very-secret" not in line
+    assert not [path for path in glowplug.store.rglob("*") if path.is_file() and b"my-very-secret" in path.read_bytes()]
+
+
+def test_a_pack_that_a_killed_publisher_left_is_removed_and_a_living_one_s_is_kept(glowplug, compiler):
+    spool = glowplug.store / ".glowplug" / "spool"
+    spool.mkdir(parents=True, mode=0o700)
+    glowplug.store.chmod(0o700)
+    dead, alive = spool / "pack-dead.tmp", spool / "pack-alive.tmp"
+    for path in (dead, alive):
+        path.write_bytes(b"x")
+        os.utime(path, (time.time() - 60, time.time() - 60))
+    with alive.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert glowplug.run(*compiler).report["publish"]["state"] == "published"
+    assert (dead.exists(), alive.exists()) == (False, True)

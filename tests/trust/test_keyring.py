@@ -226,3 +226,15 @@ def test_describing_an_environment_makes_no_key(home):
     situation = describe_environment({}, home=home)
     assert situation.signs.key.keyid == signer.keyid
     assert [info.key.keyid for info in situation.trusted] == [signer.keyid]
+
+
+def test_another_user_s_home_trusts_nobody_and_says_what_to_set(home, monkeypatch):
+    user_signer(home)
+
+    def denied(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("glowplug.cache.keyring.os.listdir", denied)
+    trust = load_trust({}, home=home)
+    assert ids(trust) == []
+    assert "GLOWPLUG_TRUSTED_KEYS" in trust.notices[0]

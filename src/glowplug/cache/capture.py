@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import fcntl
 import re
 import time
 import uuid
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from glowplug.cache.trust import Signer
 
 _ATTEMPTS = 3
-_STALE_S = 24 * 3600.0
+_YOUNG_S = 10.0
 _RANK = re.compile(r"(^|/)(rank_\d+_\d+)/")
 
 
@@ -177,6 +178,7 @@ def capture(
                 created_at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
                 producer=f"glowplug {__version__}",
             )
+            scan_secrets.check_values("the envelope or a file's name", manifest.document)
             published = repository.publish(manifest, path, signer, replaces=replaces, deadline=deadline)
             return Captured(manifest, published)
     raise AssertionError("the last attempt returns or raises")
@@ -191,6 +193,7 @@ def _spool_file(repository: Repository, root: Path) -> Iterator[tuple[Path, Bina
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _sweep(folder)
         with open(path, "xb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)  # a pack without its owner's lock is a dead publisher's
             yield path, stream
     except OSError as error:
         raise LocalError(
@@ -212,8 +215,11 @@ def _scan(root: Path, families: Sequence[Family]) -> list[TreeFile]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove packs that a publisher left behind when it was killed."""
+    """Remove packs that a publisher left behind when it was killed: nobody holds their lock any more."""
     for stale in folder.glob("pack-*.tmp"):
         with contextlib.suppress(OSError):
-            if time.time() - stale.stat().st_mtime > _STALE_S:
+            if time.time() - stale.stat().st_mtime < _YOUNG_S:
+                continue  # its owner may not have locked it yet
+            with open(stale, "rb") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 stale.unlink()

@@ -263,8 +263,13 @@ def _named_trust(value: str, origin: str) -> Trust:
 
 def _user_trust(home: Path) -> Trust:
     folder = home / "keys" / "trusted"
-    if not folder.is_dir():
+    try:
+        os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
         return Trust(origin=str(folder))
+    except OSError as error:  # another user's home, as for a random uid under HOME=/root
+        line = f"no key is trusted: {error.strerror or error}: {folder} (set {TRUSTED_KEYS}, or HOME to this user's own)"
+        return Trust(origin=str(folder), notices=(line,))
     for part in (folder.parent, folder):
         status = part.stat()
         if status.st_uid not in {0, os.geteuid()} or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

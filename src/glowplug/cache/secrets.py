@@ -62,6 +62,20 @@ class SecretScan:
         self._path = ""
         self._tail = b""
 
+    def check_values(self, what: str, document: bytes) -> None:
+        """Look at a document of our own, for the values of secret variables alone: its names are not assignments.
+
+        Raises:
+            SecretFound: and names the document and the variable.
+        """
+        for name, value in self._values:
+            if value in document:
+                raise SecretFound(
+                    f"{what} holds the value of {name}",
+                    object=what,
+                    hint="pass the secret in the variable alone, not on the command line or in a file's name",
+                )
+
     def check(self, path: str, data: bytes | memoryview) -> None:
         """Look at the next piece of a file. Pieces of one file come in order and without another's between them.
 
@@ -87,7 +101,7 @@ class SecretScan:
 
 def _found(path: str, what: str) -> SecretFound:
     return SecretFound(
-        f"{path} holds {what}; nothing was published",
+        f"{path} holds {what}",
         object=path,
-        hint="delete the file and start once without the variable, or upgrade the engine that wrote it",
+        hint="delete it from the live folder, and start once without the secret or with a newer engine",
     )

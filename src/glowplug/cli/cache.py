@@ -205,10 +205,15 @@ def capture(
 
 @app.command(context_settings=_WITH_COMMAND, epilog="Example: glowplug cache explain -- vllm serve Qwen/Qwen3-8B")
 def explain(
-    command: Command, store: Store = None, cache_dir: CacheDir = None, engine: Engine = None, as_json: AsJson = False
+    command: Command,
+    store: Store = None,
+    cache_dir: CacheDir = None,
+    trusted_keys: TrustedKeys = None,
+    engine: Engine = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say why a command would miss. Shows the nearest envelopes in the store, and what differs."""
-    options = RunOptions(store=store, cache_dir=cache_dir, engine=engine)
+    options = RunOptions(store=store, cache_dir=cache_dir, engine=engine, trusted_keys=tuple(trusted_keys or ()))
     _, envelope, _ = understand(options, command, os.environ)
     found = explaining.neighbours(_repository(options), envelope)
     if as_json:
@@ -233,11 +238,23 @@ def explain(
         print("the store holds no other to compare it with")
     for neighbour in found:
         if not neighbour.differences:
-            print(f"{neighbour.digest[:12]} is the same: a start would find it")
+            print(f"{neighbour.digest[:12]} is the same; {_state(options, neighbour.digest)}")
             continue
         print(f"{neighbour.digest[:12]} differs in {len(neighbour.differences)}:")
         for difference in neighbour.differences:
             print(f"  {difference.path}: here {_value(difference.ours)}, there {_value(difference.theirs)}")
+
+
+def _state(options: RunOptions, envelope_digest: str) -> str:
+    try:
+        repository = _repository(options)
+        pointer = repository.latest(envelope_digest)
+        if pointer is None:
+            return "but no generation is published for it"
+        repository.load(envelope_digest, pointer.generation, trust_for(options, os.environ))
+    except GlowplugError as error:
+        return f"but a start would not use it: {error.line()}"
+    return "a start would find it"
 
 
 def _value(text: str | None) -> str:

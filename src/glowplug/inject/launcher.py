@@ -27,8 +27,8 @@ _CARRIED = """\
 _gp_loader={loader}
 if [ ! -x "$_gp_loader" ]; then
   _gp_why="this image has no $_gp_loader, so it is not one with glibc on {machine}"
-elif [ ! -r "$_gp_home/glowplug.json" ]; then
-  _gp_why="$_gp_home is missing or can't be read"
+elif [ ! -r "$_gp_home/glowplug.json" ] || [ ! -x "$_gp_home/python/bin/{python}" ] || [ ! -r "{boot}" ]; then
+  _gp_why="$_gp_home is missing, or not whole, or can't be read"
 else
   # The image's own loader knows whether its glibc is new enough for the most demanding of the files.
   _gp_why=$(LD_PRELOAD= "$_gp_loader" --library-path "$_gp_home/lib" --list "$_gp_home/{demanding}" 2>&1 >/dev/null) ||
@@ -43,10 +43,13 @@ fi
 """
 
 _FOUND = """\
-if _gp_python=$(command -v {python}); then
+if [ ! -r "{boot}" ]; then
+  _gp_why="$_gp_home is missing, or not whole, or can't be read"
+elif _gp_python=$(command -v {python}); then
   exec "$_gp_python" -I -S -B "{boot}" "$@"
+else
+  _gp_why="it needs {python}, and there is none in PATH"
 fi
-_gp_why="it needs {python}, and there is none in PATH"
 """
 
 _TAIL = """\

@@ -29,6 +29,9 @@ class Pump:
     Args:
         target: descriptor to which every byte goes.
         on_line: given each line, without its end, and decoded with replacement; gets no more once it raises.
+
+    Attributes:
+        error: why the output could not be passed on; None as long as it could.
     """
 
     def __init__(self, target: int, on_line: Callable[[str], None]) -> None:
@@ -38,6 +41,7 @@ class Pump:
         self._partial = b""
         self._passed = 0
         self._writing = False
+        self.error: OSError | None = None
         self._thread = threading.Thread(target=self._run, name="glowplug-pump", daemon=True)
 
     def start(self) -> None:
@@ -78,7 +82,11 @@ class Pump:
         with contextlib.suppress(OSError):
             while chunk := os.read(self._source, _CHUNK_BYTES):
                 self._writing = True
-                write_all(self._target, chunk)
+                try:
+                    write_all(self._target, chunk)
+                except OSError as error:
+                    self.error = error
+                    raise
                 self._passed += len(chunk)
                 self._writing = False
                 if self._on_line is not None:

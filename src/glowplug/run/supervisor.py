@@ -263,6 +263,8 @@ class _Run:
             self._keep(replace(self.report, publish=published))
         for pump in pumps:
             pump.drain(process.stop_came)
+            if pump.error is not None and not isinstance(pump.error, BrokenPipeError):  # a reader that has gone knows that itself
+                self.console.warn(f"the engine's output could not be written: {pump.error.strerror}; the rest of it is lost")
 
     def _conclude(self, prepared: Prepared, log: EngineLog, *, spawned_s: float, ready_s: float, exit_code: int | None) -> None:
         """Report, then publish. For a served engine at ready (``exit_code`` is None), otherwise when the command has ended."""
