@@ -1,6 +1,6 @@
-"""Quantities at the edge: bytes and seconds for a person to read, and to type.
+"""Quantities at the edge: bytes and seconds for a person to read, and durations to type.
 
-Inside the project one unit is used: bytes (``int``) and seconds (``float``). This leaf turns them into text, and text into them,
+Inside the project one unit is used: bytes (``int``) and seconds (``float``). This leaf turns them into text, and durations back,
 and does nothing else.
 """
 
@@ -14,26 +14,7 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 
-_SIZE_UNITS = {
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KIB": KIB,
-    "MIB": MIB,
-    "GIB": GIB,
-    "TIB": 1024 * GIB,
-    # Kubernetes' quantities (metav1 resource.Quantity).
-    "K": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "KI": KIB,
-    "MI": MIB,
-    "GI": GIB,
-}
 _TIME_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
@@ -67,29 +48,6 @@ def format_seconds(seconds: float) -> str:
 def count(number: int, noun: str) -> str:
     """A number of things: ``1 file``, ``2 files``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def parse_bytes(text: str, *, name: str) -> int:
-    """Bytes from ``500MB``, ``1.5 GiB``, ``2Gi``.
-
-    A bare number other than 0 is refused, since nobody remembers which unit it was in.
-
-    Args:
-        text: what the user wrote.
-        name: the option it was written for; the error names it.
-
-    Raises:
-        UsageError: no number, or no known unit.
-    """
-    match = _NUMBER_AND_UNIT.fullmatch(text)
-    if match:
-        number, unit = match.groups()
-        factor = _SIZE_UNITS.get(unit.upper())
-        if factor is not None:
-            return int(float(number) * factor)
-        if not unit and float(number) == 0:
-            return 0
-    raise UsageError(f"{name}: {text!r} is not a size", object=name, hint="write a number with a unit, such as 500MB or 2GiB")
 
 
 def parse_seconds(text: str, *, name: str) -> float:
