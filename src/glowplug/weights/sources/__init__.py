@@ -1,0 +1,1 @@
+"""Where a checkpoint's bytes come from, one module a kind: S3, a web server, a folder."""
