@@ -72,6 +72,15 @@ def test_reading_creates_nothing(root, store):
     assert not root.parent.exists()
 
 
+def test_a_file_in_place_of_the_store_is_no_empty_store(tmp_path):
+    root = tmp_path / "root"
+    root.write_bytes(b"something else")
+    store = LocalStore(root, url=str(root))
+    for act in (lambda: store.get("k"), lambda: store.head("k"), lambda: store.list(""), lambda: store.put("k", b"x")):
+        with pytest.raises(LocalError, match="is a file, and a store is a folder"):
+            act()
+
+
 def test_nothing_is_left_in_the_spool(store, tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"x")

@@ -82,3 +82,11 @@ def test_no_output_holds_a_private_key(run, tmp_path):
     secret = (tmp_path / "glowplug.key").read_text().splitlines()[1]
     assert secret not in shown
     assert "PRIVATE" not in shown
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "Upper", "", "-x", "ein name"])
+def test_a_name_that_no_secret_can_have_is_refused_before_anything_is_written(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="--name"):
+        CliRunner().invoke(app, ["create", f"--name={name}"], catch_exceptions=False)
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 from glowplug.cache.keyring import SIGNING_KEY, TRUSTED_KEYS, config_home, describe, describe_environment
 from glowplug.cache.keys import create_pair
 from glowplug.cli.output import print_json
+from glowplug.errors import UsageError
 
 if TYPE_CHECKING:
     from glowplug.cache.envelope import Json
@@ -24,6 +26,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# RFC 1123, and short enough for "-trusted" to follow: what a Kubernetes secret may be called.
+_SECRET_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -37,6 +41,9 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make an Ed25519 pair: the private half signs what is published, the public half says whose signature counts."""
+    if not _SECRET_NAME.fullmatch(name):
+        hint = "use lower-case letters, digits and -, as for a Kubernetes secret; where the files go is --out"
+        raise UsageError(f"--name: {name!r} can't be a secret's name", object="--name", hint=hint)
     prefix = out or Path(name)
     files = create_pair(prefix / name if prefix.is_dir() else prefix, force=force)
     private, public = files.private.absolute(), files.public.absolute()

@@ -110,6 +110,7 @@ class LocalStore:
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """See ``Store.list``. Memory: the names of one directory for each level."""
         check_list_prefix(prefix)
+        self._require_folder()
         folder, slash, _ = prefix.rpartition("/")
         return self._walk(folder + slash, prefix)
 
@@ -188,7 +189,14 @@ class LocalStore:
 
     def _path(self, key: str) -> Path:
         check_key(key)
+        self._require_folder()
         return self._root / key
+
+    def _require_folder(self) -> None:
+        """No root at all is an empty store; a file in its place is a mistake that must not look like one."""
+        if os.path.exists(self._root) and not os.path.isdir(self._root):
+            hint = "name a folder, or one that does not exist yet"
+            raise LocalError(f"{self._root} is a file, and a store is a folder", object=str(self._root), hint=hint)
 
     def _reserved(self, name: str) -> Path:
         folder = self._root / RESERVED / name
