@@ -73,7 +73,7 @@ def test_without_arguments_the_commands_are_listed(glowplug):
     [
         (["rnu", "--", "true"], "glowplug run"),
         (["cahce"], "glowplug cache"),
-        (["frobnicate"], "run, cache, keys, inject"),
+        (["frobnicate"], "run, cache, weights, keys, inject"),
         (["cache", "lss"], "ls"),
         (["run", "--sotre", "x", "--", "true"], "--store"),
     ],

@@ -23,6 +23,7 @@ from glowplug.errors import GlowplugError, LocalError, UsageError
 _COMMANDS = {
     "run": ("glowplug.cli.run", "Run an engine with a shared compile cache."),
     "cache": ("glowplug.cli.cache", "Look at, check and clean a store of compile caches."),
+    "weights": ("glowplug.cli.weights", "Look at checkpoints, and move them."),
     "keys": ("glowplug.cli.keys", "Make and show signing keys."),
     "inject": ("glowplug.cli.inject", "Write a folder that runs Glowplug beside an engine in an unmodified image."),
 }

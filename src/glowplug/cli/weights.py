@@ -1,0 +1,26 @@
+"""``glowplug weights``: look at checkpoints, and move them."""
+
+from __future__ import annotations
+
+import typer
+
+from glowplug.cli.lazy import lazy_group
+
+# Each command is a file of its own, with one command in its ``app``.
+_COMMANDS = {
+    "inspect": ("glowplug.cli.weights_inspect", "Show what a checkpoint holds."),
+}
+
+app = typer.Typer(
+    cls=lazy_group("glowplug weights", _COMMANDS),
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Look at checkpoints, and move them.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Look at checkpoints, and move them."""
