@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glowplug.cache.keys import PrivateKey, PublicKey, read_public_der
-from glowplug.cache.trust import MAX_ENVELOPE_BYTES, PAYLOAD_TYPE, KeySigner, Trust
-from glowplug.errors import BadManifest, BadSignature, UnknownKey, Unreachable, Unsigned
+from glowplug.cache.trust import MANIFEST, MAX_ENVELOPE_BYTES, PAYLOAD_TYPE, SEAL, KeySigner, Trust
+from glowplug.errors import BadManifest, BadSignature, IntegrityError, UnknownKey, Unreachable, Unsigned
 
 PAYLOAD = b'{"schema":"glowplug.dev/manifest/v1"}'
 ALICE = KeySigner(PrivateKey(b"a" * 32))
@@ -100,6 +100,17 @@ def test_a_signature_over_another_type_of_document_does_not_pass_for_a_manifest(
         trust.verify(json.dumps(envelope.to_dict()).encode())
     with pytest.raises(BadSignature):  # the type is signed too
         trust.verify(altered(json.dumps(envelope.to_dict()), payloadType=PAYLOAD_TYPE))
+
+
+def test_a_manifests_signature_never_passes_for_a_seals_nor_a_seals_for_a_manifests():
+    for signed, expected in ((MANIFEST, SEAL), (SEAL, MANIFEST)):
+        document = ALICE.sign(PAYLOAD, signed)
+        assert trusting(ALICE).verify(document, kind=signed) == PAYLOAD
+        with pytest.raises(IntegrityError, match=f"holds {signed.payload_type!r}, not {expected.payload_type}") as caught:
+            trusting(ALICE).verify(document, kind=expected)
+        assert caught.value.hint.endswith(expected.again)
+        with pytest.raises(BadSignature):  # the type is signed too
+            trusting(ALICE).verify(altered(document, payloadType=expected.payload_type), kind=expected)
 
 
 def test_one_good_signature_is_enough_beside_strangers_and_a_bad_one():

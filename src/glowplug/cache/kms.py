@@ -14,11 +14,13 @@ import threading
 from typing import TYPE_CHECKING
 
 from glowplug.cache.keys import PublicKey, read_public_der
-from glowplug.cache.trust import seal
+from glowplug.cache.trust import MANIFEST, seal
 from glowplug.errors import Forbidden, GlowplugError, Unreachable, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from glowplug.cache.trust import Kind
 
 PREFIX = "awskms:"
 _ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):\d{12}:(key|alias)/\S+")
@@ -96,9 +98,9 @@ class KmsKey:
                 self._public = read_public_der(_bytes(answer, "PublicKey"), self.name)
             return self._public
 
-    def sign(self, payload: bytes) -> bytes:
+    def sign(self, payload: bytes, kind: Kind = MANIFEST) -> bytes:
         """The signed envelope's JSON (needs ``kms:Sign``, and ``kms:GetPublicKey`` the first time). Raises as ``public_key``."""
-        return seal(payload, self.keyid, self._sign)
+        return seal(payload, self.keyid, self._sign, kind)
 
     def _sign(self, message: bytes) -> bytes:
         request = {"Message": hashlib.sha256(message).digest(), "MessageType": "DIGEST", "SigningAlgorithm": _ALGORITHM}

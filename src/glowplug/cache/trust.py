@@ -1,10 +1,11 @@
-"""Signatures: a manifest is used only if somebody whom the reader trusts has signed it.
+"""Signatures: a manifest, or a checkpoint's seal, is used only if somebody whom the reader trusts has signed it.
 
 Why: compiled artefacts are executable code, and a bucket is written by more people than should run code on a GPU
-node. A manifest travels as a DSSE envelope (https://github.com/secure-systems-lab/dsse, version 1.0.2): JSON with the
-payload, its type and signatures over both. Envelopes are written by securesystemslib, the reference implementation,
-after the engine is ready. They are verified with ``cryptography`` alone: importing ``securesystemslib.dsse`` costs
-160 to 220 ms before an engine starts, this 20 to 45 ms.
+node. What is signed travels as a DSSE envelope (https://github.com/secure-systems-lab/dsse, version 1.0.2): JSON with
+the payload, its type and signatures over both, so that a signature for one kind of document never passes for another.
+Envelopes are written by securesystemslib, the reference implementation, after the engine is ready. They are verified
+with ``cryptography`` alone: importing ``securesystemslib.dsse`` costs 160 to 220 ms before an engine starts, this 20
+to 45 ms.
 
 Nothing here parses the payload, reads a key file or looks at the environment (``keyring.py`` does), and a key id,
 which anybody can write into an envelope, is never believed: it only says which key to try first.
@@ -18,7 +19,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from glowplug.errors import BadManifest, BadSignature, GlowplugError, UnknownKey, Unsigned
+from glowplug.errors import BadManifest, BadSignature, GlowplugError, IntegrityError, UnknownKey, Unsigned
 from glowplug.units import MIB
 
 if TYPE_CHECKING:
@@ -28,11 +29,40 @@ if TYPE_CHECKING:
 
 PAYLOAD_TYPE = "application/vnd.glowplug.manifest+json"
 MAX_ENVELOPE_BYTES = 64 * MIB
-"""A manifest of 100,000 files has about 20 MiB. What is larger is refused unread."""
+"""A manifest of 100,000 files has about 20 MiB, the seal of a checkpoint of 1 TB about 8. What is larger is refused unread."""
 MAX_SIGNATURES = 16
 """Bounds the work that a hostile envelope can ask for: at most this many times the number of trusted keys."""
 
-_AGAIN = "delete it; the next cold start publishes a new one"
+
+class Kind(NamedTuple):
+    """A kind of signed document."""
+
+    payload_type: str
+    """Part of what is signed."""
+    noun: str
+    """For messages."""
+    again: str
+    """How to replace a bad one, as an instruction."""
+    sign: str
+    """How to sign one that is not, as an instruction."""
+    error: type[IntegrityError]
+    """Raised for what is not such a document at all."""
+
+
+MANIFEST = Kind(
+    PAYLOAD_TYPE,
+    "manifest",
+    "delete it; the next cold start publishes a new one",
+    "publish it again with a key (GLOWPLUG_SIGNING_KEY)",
+    BadManifest,
+)
+SEAL = Kind(
+    "application/vnd.glowplug.seal+json",
+    "seal",
+    "seal the checkpoint again: glowplug weights seal",
+    "seal the checkpoint again with a key (GLOWPLUG_SIGNING_KEY)",
+    IntegrityError,
+)
 
 
 class Signer(Protocol):
@@ -48,7 +78,7 @@ class Signer(Protocol):
         """The key that verifies. May ask AWS KMS, once."""
         ...
 
-    def sign(self, payload: bytes) -> bytes:
+    def sign(self, payload: bytes, kind: Kind = MANIFEST) -> bytes:
         """The signed envelope's JSON. Blocks for a request where AWS KMS signs, and then raises RemoteError. Thread-safe."""
         ...
 
@@ -89,25 +119,26 @@ class KeySigner:
         """The public half."""
         return self.key.public()
 
-    def sign(self, payload: bytes) -> bytes:
+    def sign(self, payload: bytes, kind: Kind = MANIFEST) -> bytes:
         """The signed envelope's JSON. Peak memory: four times the payload."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415  a reader never signs
 
-        return seal(payload, self.keyid, Ed25519PrivateKey.from_private_bytes(self.key.seed).sign)
+        return seal(payload, self.keyid, Ed25519PrivateKey.from_private_bytes(self.key.seed).sign, kind)
 
 
-def seal(payload: bytes, keyid: str, sign: Callable[[bytes], bytes]) -> bytes:
+def seal(payload: bytes, keyid: str, sign: Callable[[bytes], bytes], kind: Kind = MANIFEST) -> bytes:
     """Wrap a payload into an envelope with one signature. Peak memory: four times the payload.
 
     Args:
-        payload: the manifest's bytes.
+        payload: the document's bytes.
         keyid: whose signature it is.
         sign: gives the signature over the bytes that it is passed.
+        kind: of document.
     """
     from securesystemslib.dsse import Envelope  # noqa: PLC0415  200 ms, spent after the engine is ready
     from securesystemslib.signer import Signature  # type: ignore[attr-defined]  # noqa: PLC0415  the same
 
-    envelope = Envelope(payload, PAYLOAD_TYPE, {})
+    envelope = Envelope(payload, kind.payload_type, {})
     envelope.signatures[keyid] = Signature(keyid, sign(envelope.pae()).hex())
     return json.dumps(envelope.to_dict(), separators=(",", ":")).encode()
 
@@ -128,11 +159,11 @@ class Trust:
     origin: str = ""
     notices: tuple[str, ...] = field(default=(), compare=False)
 
-    def verify(self, document: bytes, *, name: str = "manifest") -> bytes:
+    def verify(self, document: bytes, *, name: str = "", kind: Kind = MANIFEST) -> bytes:
         """The payload of a signed envelope; see ``check``."""
-        return self.check(document, name=name).payload
+        return self.check(document, name=name, kind=kind).payload
 
-    def check(self, document: bytes, *, name: str = "manifest") -> Verified:
+    def check(self, document: bytes, *, name: str = "", kind: Kind = MANIFEST) -> Verified:
         """The payload and the key that signed it, if a trusted key did.
 
         One good signature by a trusted key is enough, whatever stands beside it: anybody could append a bad one.
@@ -140,19 +171,22 @@ class Trust:
         Args:
             document: the envelope's JSON. Peak memory besides it: four times its size.
             name: what it is (its key in the store), for messages.
+            kind: of document that is expected; the signature of any other kind does not count.
 
         Raises:
             BadManifest: not a DSSE envelope with a manifest, or larger than ``MAX_ENVELOPE_BYTES``.
+            IntegrityError: the same for a seal.
             Unsigned: no signature.
             BadSignature: signed in the name of a trusted key, and the signature does not match.
             UnknownKey: signed by none of the trusted keys.
             RemoteError: a trusted key could not be fetched, and no other has signed.
         """
-        payload, signatures = _parse(document, name)
+        name = name or kind.noun
+        payload, signatures = _parse(document, name, kind)
         if not signatures:
-            hint = "publish it again with a key (GLOWPLUG_SIGNING_KEY); what is unsigned may come from anybody"
+            hint = f"{kind.sign}; what is unsigned may come from anybody"
             raise Unsigned(f"{name}: is not signed", object=name, hint=hint)
-        message = _pre_authentication_encoding(payload)
+        message = _pre_authentication_encoding(payload, kind)
         signer = _signed_by(self.keys, signatures, message)
         if signer is None and self.remote:
             fetched, failure = _fetch(self.remote)
@@ -163,16 +197,16 @@ class Trust:
             fetched = []
         if signer is not None:
             return Verified(payload, signer.keyid)
-        raise self._refusal([*self.keys, *fetched], signatures, name)
+        raise self._refusal([*self.keys, *fetched], signatures, name, kind)
 
-    def _refusal(self, keys: list[PublicKey], signatures: list[_Signature], name: str) -> GlowplugError:
+    def _refusal(self, keys: list[PublicKey], signatures: list[_Signature], name: str, kind: Kind) -> GlowplugError:
         trusted = {key.keyid for key in keys}
         forged = sorted({signature.keyid for signature in signatures} & trusted)
         if forged:
             return BadSignature(
                 f"{name}: the signature in the name of key {_shorts(forged)} does not match",
                 object=name,
-                hint=f"it was altered after signing; find out by whom, then {_AGAIN}",
+                hint=f"it was altered after signing; find out by whom, then {kind.again}",
             )
         whose = _shorts(signature.keyid for signature in signatures)
         origin = f" ({self.origin})" if self.origin else ""
@@ -188,34 +222,36 @@ class _Signature(NamedTuple):
     value: bytes
 
 
-def _pre_authentication_encoding(payload: bytes) -> bytes:
+def _pre_authentication_encoding(payload: bytes, expected: Kind) -> bytes:
     """What is signed: the type and the payload, each with its length, so that neither can be read as part of the other."""
-    kind = PAYLOAD_TYPE.encode()
+    kind = expected.payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
-def _parse(document: bytes, name: str) -> tuple[bytes, list[_Signature]]:
+def _parse(document: bytes, name: str, kind: Kind) -> tuple[bytes, list[_Signature]]:
     if len(document) > MAX_ENVELOPE_BYTES:
         size = f"{len(document)} bytes, more than {MAX_ENVELOPE_BYTES}"
-        raise BadManifest(f"{name}: has {size}", object=name, hint=f"no manifest is that large; {_AGAIN}")
+        raise kind.error(f"{name}: has {size}", object=name, hint=f"no {kind.noun} is that large; {kind.again}")
     try:
         tree = json.loads(document)
     except (ValueError, RecursionError):  # RecursionError: nested a thousand levels deep
-        raise BadManifest(f"{name}: is not JSON", object=name, hint=_AGAIN) from None
+        raise kind.error(f"{name}: is not JSON", object=name, hint=kind.again) from None
     if not isinstance(tree, dict) or not isinstance(tree.get("signatures"), list) or not isinstance(tree.get("payload"), str):
-        raise BadManifest(f"{name}: is not a signed envelope (DSSE)", object=name, hint=_AGAIN)
-    if tree.get("payloadType") != PAYLOAD_TYPE:
-        kind = str(tree.get("payloadType"))[:100]
-        raise BadManifest(
-            f"{name}: holds {kind!r}, not {PAYLOAD_TYPE}", object=name, hint=f"it is no manifest of Glowplug's; {_AGAIN}"
+        raise kind.error(f"{name}: is not a signed envelope (DSSE)", object=name, hint=kind.again)
+    if tree.get("payloadType") != kind.payload_type:
+        found = str(tree.get("payloadType"))[:100]
+        raise kind.error(
+            f"{name}: holds {found!r}, not {kind.payload_type}",
+            object=name,
+            hint=f"it is no {kind.noun} of Glowplug's; {kind.again}",
         )
     if len(tree["signatures"]) > MAX_SIGNATURES:
         count = len(tree["signatures"])
-        raise BadManifest(f"{name}: carries {count} signatures, more than {MAX_SIGNATURES}", object=name, hint=_AGAIN)
+        raise kind.error(f"{name}: carries {count} signatures, more than {MAX_SIGNATURES}", object=name, hint=kind.again)
     try:
         return _base64(tree["payload"]), [_signature(entry) for entry in tree["signatures"]]
     except (ValueError, TypeError, KeyError):
-        raise BadManifest(f"{name}: its payload or a signature is not base64", object=name, hint=_AGAIN) from None
+        raise kind.error(f"{name}: its payload or a signature is not base64", object=name, hint=kind.again) from None
 
 
 def _signature(entry: dict[str, str]) -> _Signature:
