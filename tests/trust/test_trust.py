@@ -106,8 +106,9 @@ def test_a_manifests_signature_never_passes_for_a_seals_nor_a_seals_for_a_manife
     for signed, expected in ((MANIFEST, SEAL), (SEAL, MANIFEST)):
         document = ALICE.sign(PAYLOAD, signed)
         assert trusting(ALICE).verify(document, kind=signed) == PAYLOAD
-        with pytest.raises(IntegrityError, match=f"holds {signed.payload_type!r}, not {expected.payload_type}") as caught:
+        with pytest.raises(IntegrityError, match="holds") as caught:
             trusting(ALICE).verify(document, kind=expected)
+        assert f"holds {signed.payload_type!r}, not {expected.payload_type}" in caught.value.message
         assert caught.value.hint.endswith(expected.again)
         with pytest.raises(BadSignature):  # the type is signed too
             trusting(ALICE).verify(altered(document, payloadType=expected.payload_type), kind=expected)
