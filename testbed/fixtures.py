@@ -1,16 +1,18 @@
-"""Session fixtures for every test that needs a real S3 server. ``tests/conftest.py`` makes them known to pytest."""
+"""Servers for tests: a real S3 server, and one that fails on purpose. ``tests/conftest.py`` makes the fixtures known to pytest."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from testbed import certs
+from testbed.range_server import RangeServer
 from testbed.seaweedfs import DOMAIN, HOST, SeaweedFS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +28,10 @@ def seaweedfs_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedF
     made = certs.make(tmp_path_factory.mktemp("certificates"), [HOST, "localhost", DOMAIN, f"*.{DOMAIN}"])
     with SeaweedFS(tmp_path_factory.mktemp("seaweedfs-tls"), certificates=made) as server:
         yield server
+
+
+@pytest.fixture
+def range_server() -> Iterator[Callable[..., RangeServer]]:
+    """Starts a ``RangeServer`` with the arguments that it is called with; all that were started end with the test."""
+    with contextlib.ExitStack() as servers:
+        yield lambda folder, **how: servers.enter_context(RangeServer(folder, **how))
