@@ -31,7 +31,7 @@ from testbed.range_objects import Objects
 from testbed.range_stats import Counters, Stats
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from testbed.certs import Certificates
@@ -141,10 +141,10 @@ class RangeServer(_Endpoint):
         """The plain URL of ``bucket/key``."""
         return f"{self.endpoint_url}/{key}"
 
-    def _spawn(self, target: object, *arguments: object) -> None:
+    def _spawn(self, target: Callable[..., None], *arguments: object) -> None:
         def run() -> None:
             try:
-                target(*arguments)  # type: ignore[operator]
+                target(*arguments)
             finally:
                 with self._lock:
                     self._threads.discard(thread)
