@@ -16,6 +16,7 @@
     ├── IntegrityError                  whoever wrote the object: it is not what it should be
     │   ├── BadManifest                 a manifest that may not be used
     │   ├── BadPack                     a pack that is not what its manifest says
+    │   ├── BadCheckpoint               a checkpoint that can't be what its writer meant
     │   └── TrustError                  signatures
     │       ├── Unsigned                no signature at all
     │       ├── UnknownKey              signed, but by nobody whom the reader trusts
@@ -104,6 +105,10 @@ class BadManifest(IntegrityError):
 
 class BadPack(IntegrityError):
     """A pack that is not what its manifest says: truncated, altered, or with other members."""
+
+
+class BadCheckpoint(IntegrityError):
+    """A checkpoint that can't be what its writer meant: a damaged header, an index that does not fit its files."""
 
 
 class TrustError(IntegrityError):
