@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _MOST_HEAD_BYTES = 64 * 1024
 _COPY_BYTES = 256 * 1024
+_LAST_BYTES = 1024
 _SWAP = bytes(255 - byte for byte in range(256))
 """What makes other bytes of the object that has changed."""
 
@@ -80,6 +81,8 @@ class Connection:
         self._behaviour = behaviour
         self._counters = counters
         self._received = b""
+        self._is_running = False
+        """A request for an object has begun, and the last bytes of its answer are not yet sent."""
 
     def serve(self) -> None:
         """Return when the connection is over, whoever ended it."""
@@ -129,8 +132,12 @@ class Connection:
         if not self._objects.has_bucket(bucket):
             return self._error(404, "NoSuchBucket", request)
         if key:
-            with self._counters.running():
+            self._counters.begun()
+            self._is_running = True
+            try:
                 return self._answer_object(request, bucket, key)
+            finally:
+                self._end_request()
         return self._answer_bucket(request, bucket)
 
     def _answer_bucket(self, request: _Request, bucket: str) -> None:
@@ -189,21 +196,23 @@ class Connection:
         }
         if asked:
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{found.size_bytes}"
+        if request.method == "HEAD" or start == end:
+            self._end_request()
         self._head(206 if asked else 200, headers)
         if request.method == "HEAD":
             return
         until = start + int((end - start) * fault.share) if fault else end
         with open(found.path, "rb") as file:
             if fault is None or kind in {"whole", "wrong-range"}:
-                self._send(found.key, file.fileno(), start, end)
+                self._send(found.key, file.fileno(), start, end, last=end)
             elif kind == "changed":
-                self._send(found.key, file.fileno(), start, end, table=_SWAP)
+                self._send(found.key, file.fileno(), start, end, last=end, table=_SWAP)
             elif kind == "corrupt":
-                self._send(found.key, file.fileno(), start, until)
-                self._send(found.key, file.fileno(), until, until + 1, table=_SWAP)
-                self._send(found.key, file.fileno(), until + 1, end)
+                self._send(found.key, file.fileno(), start, until, last=end)
+                self._send(found.key, file.fileno(), until, until + 1, last=end, table=_SWAP)
+                self._send(found.key, file.fileno(), until + 1, end, last=end)
             else:
-                self._send(found.key, file.fileno(), start, until)
+                self._send(found.key, file.fileno(), start, until, last=end)
                 self._break_off(found.key, file.fileno(), until, end, fault)
 
     def _break_off(self, name: str, fd: int, start: int, end: int, fault: Fault) -> None:
@@ -213,28 +222,44 @@ class Connection:
             self._wait_for_end()
         if fault.kind == "drip":
             for position in range(start, end):
-                self._send(name, fd, position, position + 1)
+                self._send(name, fd, position, position + 1, last=end)
                 self._wait_for_end(1 / fault.bytes_per_s)
         raise _Ended
 
-    def _send(self, name: str, fd: int, start: int, end: int, *, table: bytes | None = None) -> None:
-        """Send these bytes of a file, each swapped by the table if there is one."""
+    def _send(self, name: str, fd: int, start: int, end: int, *, last: int, table: bytes | None = None) -> None:
+        """Send these bytes of a file, each swapped by the table if there is one; ``last`` is where the answer ends."""
         bandwidth = self._behaviour.bandwidth
         direct = table is None and not isinstance(self._sock, ssl.SSLSocket)
         most = bandwidth.slice_bytes if direct else min(bandwidth.slice_bytes, _COPY_BYTES)
         while start < end:
-            size = min(most, end - start)
+            # The last bytes go alone, so that all else is done before a client can have received them.
+            size = min(most, end - start - _LAST_BYTES if end - start > _LAST_BYTES else end - start)
             bandwidth.take(size)
-            if direct:
-                size = os.sendfile(self._sock.fileno(), fd, start, size)
-            else:
-                piece = os.pread(fd, size, start)
-                size = len(piece)
-                self._sock.sendall(piece.translate(table) if table else piece)
-            if not size:
-                raise _Ended  # the file has become shorter
             self._counters.sent(name, size)
-            start += size
+            if start + size == last:
+                self._end_request()
+            sent = 0
+            try:
+                sent = self._send_piece(fd, start, size, table, direct=direct)
+            finally:
+                self._counters.sent(name, sent - size)
+            start += sent
+
+    def _send_piece(self, fd: int, start: int, size: int, table: bytes | None, *, direct: bool) -> int:
+        if direct:
+            sent = os.sendfile(self._sock.fileno(), fd, start, size)
+        else:
+            piece = os.pread(fd, size, start)
+            sent = len(piece)
+            self._sock.sendall(piece.translate(table) if table else piece)
+        if not sent:
+            raise _Ended  # the file has become shorter
+        return sent
+
+    def _end_request(self) -> None:
+        if self._is_running:
+            self._is_running = False
+            self._counters.ended()
 
     def _wait_for_end(self, timeout_s: float | None = None) -> None:
         """Do nothing until the other side, or the server's stop, ends the connection, or the time is over."""
@@ -256,6 +281,8 @@ class Connection:
 
     def _head(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
         self._counters.answered(status)
+        if status not in {200, 206}:
+            self._end_request()
         lines = [
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
             f"Date: {formatdate(usegmt=True)}",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import threading
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +18,9 @@ class Stats:
     Attributes:
         requests: of every kind.
         connections: accepted.
-        body_bytes: of objects, handed to the kernel; without heads and listings.
-        most_at_once: requests for objects that ran at the same time.
+        body_bytes: of objects, handed to the kernel; without heads and listings. Never less than any client has received.
+        most_at_once: requests for objects that ran at the same time. One has ended before its last byte is sent, so a client that
+            sends its next request after it has never two.
         statuses: answers by status.
         faults: done on purpose, by kind.
         keys: requests and bytes of bodies, by ``bucket/key``.
@@ -81,17 +81,16 @@ class Counters:
             self._key_requests[name] += 1
             return self._object_requests, self._key_requests[name]
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """While a request for an object is answered."""
+    def begun(self) -> None:
+        """A request for an object is being answered."""
         with self._lock:
             self._at_once += 1
             self._most_at_once = max(self._most_at_once, self._at_once)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._at_once -= 1
+
+    def ended(self) -> None:
+        """Its answer is about to be complete, or never will be."""
+        with self._lock:
+            self._at_once -= 1
 
     def answered(self, status: int) -> None:
         """An answer begins."""
@@ -104,7 +103,7 @@ class Counters:
             self._faults[kind] += 1
 
     def sent(self, name: str, size_bytes: int) -> None:
-        """Bytes of an object's body are with the kernel."""
+        """Bytes of an object's body go to the kernel; negative for those that did not."""
         with self._lock:
             self._body_bytes += size_bytes
             self._key_bytes[name] += size_bytes
