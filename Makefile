@@ -1,4 +1,4 @@
-# Set-up, tests and demo. Needs Python >= 3.11 and make; the demo and the tests also a C++ compiler, for torch.compile.
+# Set-up, tests, demo, benchmarks. Needs Python >= 3.11 and make; all that start an engine also a C++ compiler, for torch.compile.
 PYTHON ?= python3
 STORE ?= file
 ARGS ?=
@@ -9,7 +9,7 @@ run = @command -v $(PYTHON) >/dev/null || { echo "error: no $(PYTHON) here. Inst
 	$(PYTHON) -m scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo lint testbed lock clean clean-cache
+.PHONY: help setup test demo bench lint testbed lock clean clean-cache
 
 help:  ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -22,6 +22,9 @@ test:  ## set up everything, then lint and all tests; ARGS="-k name" runs only t
 
 demo:  ## a real vLLM, cold and then warm, and where the seconds went; STORE=s3 uses a real S3 server
 	$(run) demo --store $(STORE)
+
+bench:  ## all benchmarks, with the other loaders beside ours; ARGS="http local" runs only those, ARGS=--list names them
+	$(run) bench --arguments="$(ARGS)"
 
 lint:  ## ruff and mypy
 	$(run) lint

@@ -1,4 +1,4 @@
-"""The Makefile's targets: set-up, checks, tests, demo, locks and cleaning, each in the order of its steps."""
+"""The Makefile's targets: set-up, checks, tests, demo, benchmarks, locks and cleaning, each in the order of its steps."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scripts import environments, pythons
 from scripts.steps import SetupError, say
 from scripts.uv import LOCK as UV_LOCK
 from scripts.uv import uv
-from testbed.vllm_env import ROOT, VLLM_LOCK, dev_cache
+from testbed.vllm_env import PEERS_LOCK, ROOT, VLLM_LOCK, dev_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 _LOCKS = {
     UV_LOCK: ["--group", "bootstrap"],
     environments.DEV_LOCK: ["pyproject.toml", "--all-extras", "--group", "dev", "--group", "testbed"],
     VLLM_LOCK: ["--group", "vllm"],
+    PEERS_LOCK: ["--no-deps", "--group", "peers"],
 }
 _LEFTOVERS = (".venv", *(f".venv-{version}" for version in pythons.TESTED), "dist")
 _CHECKER_CACHES = (".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis")
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     command("lint", lambda _: _lint(environments.checkout_env(pythons.current(), uv())))
     command("test", _test).add_argument("--pytest", default="", help="arguments for one pytest run in place of all checks")
     command("demo", _demo).add_argument("--store", default="file", choices=("file", "s3"))
+    command("bench", _bench).add_argument("--arguments", default="", help="for benchmarks/__main__.py")
     command("lock", _lock).add_argument("--upgrade", action="store_true")
     command("clean", _clean).add_argument("--cache", action="store_true", help="the developer's cache folder as well")
     options = parser.parse_args(arguments)
@@ -115,6 +117,13 @@ def _test(options: argparse.Namespace) -> int:
 def _demo(options: argparse.Namespace) -> int:
     python = environments.checkout_env(pythons.current(), uv())
     return _show([python, "-m", "demo.demo", "--store", options.store], _real_vllm())
+
+
+def _bench(options: argparse.Namespace) -> int:
+    python = environments.checkout_env(pythons.current(), uv())
+    variables = _real_vllm()
+    variables["GLOWPLUG_PEERS_PYTHON"] = str(environments.peers_env(uv(), Path(variables["GLOWPLUG_VLLM_PYTHON"])))
+    return _show([python, "-m", "benchmarks", *shlex.split(options.arguments)], variables)
 
 
 def _lock(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The environments: ``.venv`` and its twin on another Python in the checkout; vLLM and its tiny model in the cache folder.
+"""The environments: ``.venv`` and its twin on another Python in the checkout; vLLM, a tiny model and peers in the cache folder.
 
 The big one is shared by all checkouts with the same lock file. An environment counts as built only when its marker, written last,
 says so; anything else is built again, so an interrupted set-up heals by itself.
@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING
 from scripts import pythons
 from scripts.steps import SetupError, only_one, run_step
 from scripts.uv import runs
-from testbed.vllm_env import COMPLETE, MODEL_SCRIPT, ROOT, VLLM_LOCK, dev_cache, env_folder, model_folder, short_digest
+from testbed.vllm_env import (
+    COMPLETE,
+    MODEL_SCRIPT,
+    PEERS_LOCK,
+    ROOT,
+    VLLM_LOCK,
+    dev_cache,
+    env_folder,
+    model_folder,
+    peers_folder,
+    short_digest,
+)
 
 if TYPE_CHECKING:
     from scripts.pythons import Python
@@ -74,6 +85,31 @@ def vllm_env(uv: Uv) -> Path:
     return interpreter
 
 
+def peers_env(uv: Uv, vllm_python: Path) -> Path:
+    """Make the environment of the loaders that the benchmarks measure beside ours; PyTorch and the rest it takes from vLLM's.
+
+    Returns:
+        Its interpreter.
+
+    Raises:
+        SetupError: an installation failed.
+    """
+    folder = peers_folder()
+    interpreter = folder / "bin" / "python"
+    with only_one(folder.name):
+        if (folder / COMPLETE).exists() and runs(interpreter, "-c", "import torch, runai_model_streamer"):
+            return interpreter
+        base = pythons.probe(vllm_python)
+        if base is None:
+            raise SetupError(f"{vllm_python} does not run. Remove its environment and run make again")
+        uv.make_env("peers", base, folder)
+        uv.install_locked("peers: the other loaders", interpreter, PEERS_LOCK)
+        vllm_site = _site_packages(vllm_python)
+        Path(_site_packages(interpreter), "vllm.pth").write_text(f"{vllm_site}\n")
+        (folder / COMPLETE).touch()
+    return interpreter
+
+
 def tiny_model(vllm_python: Path) -> Path:
     """Make the tiny model with vLLM's own libraries.
 
@@ -88,6 +124,11 @@ def tiny_model(vllm_python: Path) -> Path:
             advice = f"Is {vllm_python.parent.parent} damaged? Remove it and run make again."
             run_step("tiny model", [vllm_python, MODEL_SCRIPT, folder], advice=advice)
     return folder
+
+
+def _site_packages(python: Path) -> str:
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _name_distribution(vllm_python: Path) -> None:

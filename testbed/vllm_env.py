@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VLLM_LOCK = ROOT / "requirements" / "vllm.lock"
+PEERS_LOCK = ROOT / "requirements" / "peers.lock"
 MODEL_SCRIPT = ROOT / "testbed" / "tiny_model.py"
 COMPLETE = ".complete"
 """Name of the file that is written last into an environment. One without it is a build that was interrupted."""
@@ -43,6 +44,11 @@ def env_folder() -> Path:
     return dev_cache() / f"vllm-{short_digest(VLLM_LOCK)}"
 
 
+def peers_folder() -> Path:
+    """The environment that holds the loaders which the benchmarks measure beside ours; it may not exist yet."""
+    return dev_cache() / f"peers-{short_digest(PEERS_LOCK, VLLM_LOCK)}"
+
+
 def model_folder() -> Path:
     """The tiny model; it may not exist yet, and is whole if it does.
 
@@ -59,6 +65,14 @@ def vllm_python() -> Path | None:
     if named := os.environ.get("GLOWPLUG_VLLM_PYTHON"):
         return Path(named)
     folder = env_folder()
+    return folder / "bin" / "python" if (folder / COMPLETE).exists() else None
+
+
+def peers_python() -> Path | None:
+    """The interpreter that has the other loaders; None where there is none. ``GLOWPLUG_PEERS_PYTHON`` names another."""
+    if named := os.environ.get("GLOWPLUG_PEERS_PYTHON"):
+        return Path(named)
+    folder = peers_folder()
     return folder / "bin" / "python" if (folder / COMPLETE).exists() else None
 
 
