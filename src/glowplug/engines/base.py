@@ -78,8 +78,64 @@ class Launch:
     explain_miss: Callable[[Path, Collection[str]], str] = lambda _root, _restored: ""
 
 
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What the engine's loader must find when it starts.
+
+    Attributes:
+        folder: stands for the checkpoint in the engine's command.
+        uri: the checkpoint.
+        socket: where the buffer is handed out.
+        command: how to start ``glowplug``, as a shell line.
+    """
+
+    folder: str
+    uri: str
+    socket: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsRequest:
+    """The checkpoint that a command will load.
+
+    Attributes:
+        uri: a URL as the user wrote it, or the absolute path of a folder on this node.
+        is_remote: it is a URL.
+        ranks: processes of this node that will each want all of it.
+        engine_bytes: host memory that the engine itself will need for so many bytes of weights.
+        rewrite: the command that takes its weights from the buffer, and its environment; None where the user's own must stay.
+        obstacle: asks the engine's Python whether it would find our loader; what is in the way as a clause, or nothing. Blocks for
+            at most ``interpreter.TIMEOUT_S``.
+        notice: why a remote checkpoint is left to the engine, as one line; empty where it is not.
+        concurrency: requests at once, where the command says so; 0 otherwise.
+    """
+
+    uri: str
+    is_remote: bool
+    ranks: int
+    engine_bytes: Callable[[int], int]
+    rewrite: Callable[[Handover], tuple[tuple[str, ...], dict[str, str]]] | None = None
+    obstacle: Callable[[], str] = lambda: ""
+    notice: str = ""
+    concurrency: int = 0
+
+
 class Adapter(Protocol):
     """One engine."""
+
+    def weights_request(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> WeightsRequest | None:
+        """The checkpoint that the command will load; None if that can't be told or it is not this engine's command.
+
+        Args:
+            argv: the command after ``--``, at least one word.
+            env: the environment the engine will get.
+            cwd: the folder it will start in.
+
+        Raises:
+            UsageError: as ``launch``.
+        """
+        ...
 
     def launch(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Launch | None:
         """Describe the command, or None if it is not this engine's. Reads files and metadata only; never imports torch.

@@ -1,20 +1,22 @@
 """The command behind the launchers: ``env A=1 numactl -N 0 vllm serve M`` runs ``vllm serve M`` with ``A=1``.
 
 Adapters look at the program that runs in the end. This module takes well-known launchers off the front, and follows ``sh -c`` where
-its line is one simple command. What is started is always the command as the user wrote it; nothing here changes that.
+its line is one simple command. It can also put other words of the program back behind the same launchers; what is started is the
+command as the user wrote it, or that.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from glowplug.engines.shell import simple_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _MAX_LAUNCHERS = 8  # more than anybody nests; a bound against a loop
 _SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh"))
@@ -58,6 +60,8 @@ class Command:
     cwd: str
     notices: tuple[str, ...] = ()
     """What could not be looked through, for the user."""
+    around: Callable[[Sequence[str]], tuple[str, ...]] = tuple
+    """Makes the whole command again, launchers included, from other words for this program."""
 
     @property
     def name(self) -> str:
@@ -102,7 +106,13 @@ def _unwrap_once(command: Command) -> Command | None:
         index += 2 if option in launcher.values else 1
         if option == "--":
             break
-    return replace(command, argv=command.argv[index + launcher.operands :])
+    return _behind(command, index + launcher.operands)
+
+
+def _behind(command: Command, index: int) -> Command:
+    """The program that begins at this word; a launcher takes the words after it as they are."""
+    launcher, around = command.argv[:index], command.around
+    return replace(command, argv=command.argv[index:], around=lambda argv: around((*launcher, *argv)))
 
 
 def _unwrap_env(command: Command) -> Command | None:
@@ -127,7 +137,7 @@ def _unwrap_env(command: Command) -> Command | None:
     while index < len(argv) and (match := _ASSIGNMENT.fullmatch(argv[index])):
         env[match[1]] = match[2]
         index += 1
-    return replace(command, argv=argv[index:], env=env, cwd=cwd)
+    return replace(_behind(command, index), env=env, cwd=cwd)
 
 
 def _unwrap_shell(command: Command) -> Command | None:
@@ -148,7 +158,14 @@ def _unwrap_shell(command: Command) -> Command | None:
         return _opaque(command, f"{command.name} -c with more than one simple command")
     if login and "/" not in simple.words[0]:
         return _opaque(command, f"a login shell ({command.name} -l) that may change PATH")
-    return replace(command, argv=simple.words, env={**command.env, **simple.assignments})
+    before, after, around = argv[:index], argv[index + 1 :], command.around
+
+    def with_line(words: Sequence[str]) -> tuple[str, ...]:
+        # Every word is quoted: its variables have been looked up already, and the shell must not do so again.
+        assigned = (f"{name}={shlex.quote(value)}" for name, value in simple.assignments.items())
+        return around((*before, " ".join((*assigned, "exec", *map(shlex.quote, words))), *after))
+
+    return replace(command, argv=simple.words, env={**command.env, **simple.assignments}, around=with_line)
 
 
 def _opaque(command: Command, what: str) -> Command:

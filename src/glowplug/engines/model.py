@@ -77,6 +77,15 @@ def hub_cache(env: Mapping[str, str]) -> str:
     return os.path.join(home, "hub")
 
 
+def hub_snapshot(
+    reference: str, env: Mapping[str, str], revision: str | None = None, download_dir: str | None = None
+) -> str | None:
+    """The folder of a Hugging Face id in the local cache; None where it is not there. Nothing is downloaded."""
+    if not _HUB_ID.fullmatch(reference):
+        return None
+    return _resolve(reference, revision or "main", download_dir or hub_cache(env))[1]
+
+
 def folder_content(folder: str) -> dict[str, Json]:
     """Digests of the small files that engines read, and one digest for the weights."""
     small: list[tuple[str, str]] = []

@@ -11,7 +11,7 @@ from glowplug.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from glowplug.engines.base import Adapter, Launch
+    from glowplug.engines.base import Adapter, Launch, WeightsRequest
 
 ENGINES: Mapping[str, type[Adapter]] = {"vllm": VllmAdapter, "generic": GenericAdapter}
 """Adapters by the name that ``--engine`` takes, in the order they are asked."""
@@ -42,3 +42,13 @@ def recognise(argv: Sequence[str], env: Mapping[str, str], cwd: str, *, engine: 
         object=str(engine),
         hint="leave --engine out, or write --engine generic",
     )
+
+
+def weights_request(argv: Sequence[str], env: Mapping[str, str], cwd: str, *, engine: str | None = None) -> WeightsRequest | None:
+    """The checkpoint that a command will load; None where nobody knows. Takes what ``recognise`` takes, and starts nothing."""
+    for name, adapter in ENGINES.items():
+        if engine in (None, name):
+            request = adapter().weights_request(argv, env, cwd)
+            if request is not None:
+                return request
+    return None

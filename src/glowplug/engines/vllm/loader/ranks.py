@@ -1,0 +1,48 @@
+"""Which of the engine's processes on this node this is, and how many there are.
+
+From vLLM's configuration alone, by names that versions 0.21 to 0.33 share; what a version lacks counts as 1 rank or 0. Imports no
+vLLM: the configuration is handed in.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One process among those of its engine on its node.
+
+    Attributes:
+        rank: from 0.
+        ranks: how many load the model on this node.
+        engine: the same text in all of them, and another one in every other engine.
+        is_replica: there may be data-parallel replicas beside it that it was not told of; their ranks are not in ``ranks``.
+    """
+
+    rank: int
+    ranks: int
+    engine: str
+    is_replica: bool = False
+
+
+def place_of(config: Any) -> Place:
+    """This process's place, from vLLM's ``VllmConfig``."""
+    parallel = getattr(config, "parallel_config", None)
+    replica = max(1, _number(parallel, "local_world_size") or _number(parallel, "world_size") or 1)
+    rank = (_number(parallel, "rank") or 0) % replica
+    engine = str(getattr(config, "instance_id", "") or os.getppid())
+    index = _number(parallel, "data_parallel_index") or 0
+    replicas = _number(parallel, "data_parallel_size_local") or 1
+    local = _number(parallel, "data_parallel_rank_local")
+    if (_number(parallel, "data_parallel_size") or 1) == 1:
+        # Data-parallel ranks of a dense model are told that they are alone; each replica then has a feeder of its own.
+        return Place(rank + replica * (local or 0), replica, f"{engine}.{index}", is_replica=local is not None)
+    return Place(rank + replica * ((index if local is None else local) % replicas), replica * replicas, engine)
+
+
+def _number(config: Any, name: str) -> int | None:
+    value = getattr(config, name, None)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
