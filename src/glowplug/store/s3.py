@@ -16,6 +16,7 @@ conditional write therefore carries a random mark as metadata; a refusal after s
 from __future__ import annotations
 
 import email.utils
+import functools
 import os
 import random
 import threading
@@ -33,11 +34,12 @@ from glowplug.store.s3_client import Refused, S3Client
 from glowplug.store.s3_endpoint import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 _PAGE_KEYS = 1000
 _MARK = "x-amz-meta-glowplug-write"
+_SHA256 = "x-amz-meta-glowplug-sha256"
 _PROBE_KEY = f"{RESERVED}/conditional-writes"
 _IMPOSSIBLE_ETAG = '"00000000000000000000000000000000"'
 _IF_ABSENT = {"If-None-Match": "*"}
@@ -151,26 +153,60 @@ class S3Store:
     def put_file(self, key: str, path: Path, *, sha256: str) -> str:
         """See ``Store.put_file``. Above 64 MiB in parts of 16 MiB on eight connections, with a block of 1 MiB each."""
         check_key(key)
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise LocalError(f"{path}: {error.strerror}", object=str(path)) from error
-        try:
-            size = os.fstat(fd).st_size
-            with self._refusals(key):
-                whole = s3_multipart.FileSlice(fd, str(path), 0, size)
-                if size > s3_multipart.SINGLE_LIMIT_BYTES:
-                    return s3_multipart.upload(self._client, self._whole(key), whole)
-                return self._client.call(
-                    "PUT",
-                    self._whole(key),
-                    s3_multipart.take_etag,
-                    headers={"Content-Length": str(size)},
-                    body=whole,
-                    body_sha256=sha256,
-                )
-        finally:
-            os.close(fd)
+        with _opened(path) as whole, self._refusals(key):
+            if whole.size_bytes > s3_multipart.SINGLE_LIMIT_BYTES:
+                return s3_multipart.upload(self._client, self._whole(key), whole)
+            return self._put_whole(key, whole, sha256, {})
+
+    def upload(
+        self,
+        key: str,
+        path: Path,
+        *,
+        sha256: str,
+        lanes: s3_multipart.Lanes | None = None,
+        progress: Callable[[int, bool], None] | None = None,
+    ) -> str:
+        """``put_file`` for what is too large to send twice: interrupted, the next call goes on with the parts that are there.
+
+        The digest is kept with the object, and ``sha256`` tells it. Returns the new ETag.
+
+        Args:
+            key: of the object.
+            path: of the file; must not change meanwhile.
+            sha256: hex digest of the file.
+            lanes: shared with other uploads.
+            progress: told the size of each part that is there, and whether it was sent now.
+
+        Raises:
+            LocalError: the file can't be read, or became shorter.
+        """
+        check_key(key)
+        with _opened(path) as whole, self._refusals(key):
+            headers = {_SHA256: sha256}
+            if whole.size_bytes <= s3_multipart.SINGLE_LIMIT_BYTES:
+                with lanes or s3_multipart.Lanes(1):
+                    etag = self._put_whole(key, whole, sha256, headers)
+                if progress is not None:
+                    progress(whole.size_bytes, True)  # noqa: FBT003  one of two words
+                return etag
+            send = functools.partial(
+                s3_multipart.upload, self._client, self._whole(key), whole, headers=headers, lanes=lanes, progress=progress
+            )
+            etag = send(resume=True)
+            if self._client.call("HEAD", self._whole(key), lambda reply: reply.header(_SHA256)) in {"", sha256}:
+                return etag
+            return send()  # what was continued had been begun with another file: its parts are right, its digest is not
+
+    def sha256(self, key: str) -> str:
+        """The digest that ``upload`` was given for this object; empty if it was written in another way. Raises ObjectNotFound."""
+        check_key(key)
+        with self._refusals(key):
+            try:
+                return self._client.call("HEAD", self._whole(key), lambda reply: reply.header(_SHA256))
+            except Refused:
+                self._explain(key)
+                raise
 
     def put_if_absent(self, key: str, data: bytes) -> str:
         """See ``Store.put_if_absent``."""
@@ -192,6 +228,10 @@ class S3Store:
                 self._client.call("DELETE", self._whole(key), lambda reply: reply.read(), expect=frozenset({200, 204}))
         except ObjectNotFound:
             return
+
+    def _put_whole(self, key: str, whole: s3_multipart.FileSlice, sha256: str, headers: dict[str, str]) -> str:
+        headers = {"Content-Length": str(whole.size_bytes)} | headers
+        return self._client.call("PUT", self._whole(key), s3_multipart.take_etag, headers=headers, body=whole, body_sha256=sha256)
 
     def _put_conditionally(self, key: str, data: bytes, condition: Mapping[str, str]) -> str:
         mark = f"{random.getrandbits(128):032x}"
@@ -300,6 +340,18 @@ class S3Store:
 
     def _name(self, key: str) -> str:
         return f"s3://{self._location.bucket}/{self._whole(key)}"
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[s3_multipart.FileSlice]:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise LocalError(f"{path}: {error.strerror}", object=str(path)) from error
+    try:
+        yield s3_multipart.FileSlice(fd, str(path), 0, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
 
 
 def _strip_namespace(element: ET.Element) -> None:

@@ -1,8 +1,8 @@
 """Large files to S3: in parts, several at a time, all or nothing.
 
 Memory: one 1 MiB block for each of at most eight connections, whatever the file's size; the parts are read from the page cache as
-they are sent. No part is visible to anyone until the last request completes the object; on any failure the upload is aborted, so
-that no invisible parts are left to pay for.
+they are sent. No part is visible to anyone until the last request completes the object. On any failure the upload is aborted, so
+that no invisible parts are left to pay for, unless the caller means to resume it (``s3_resume.py``).
 
 The threads are daemons, so that a process that must exit with the engine's code is never kept by an upload.
 """
@@ -16,15 +16,15 @@ import re
 import threading
 from dataclasses import dataclass, replace
 from html import unescape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from glowplug.errors import GlowplugError, LocalError, Unreachable
-from glowplug.store import s3_errors, s3_http
+from glowplug.store import s3_errors, s3_http, s3_resume
 from glowplug.store.s3_client import Refused
 from glowplug.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from glowplug.store.s3_client import S3Client
 
@@ -72,23 +72,73 @@ class FileSlice:
         return digest.hexdigest()
 
 
-def upload(client: S3Client, key: str, file: FileSlice) -> str:
+class Lanes:
+    """How many parts travel at once, over any number of uploads, and the end of all of them. Thread-safe.
+
+    Args:
+        connections: requests at once.
+    """
+
+    def __init__(self, connections: int = _CONNECTIONS) -> None:
+        self.connections = connections
+        self.closed = False
+        self._free = threading.Semaphore(connections)
+
+    def __enter__(self) -> Self:
+        self._free.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._free.release()
+
+    def close(self) -> None:
+        """Let no further part begin. Uploads that wait for one end with ``LocalError``."""
+        self.closed = True
+
+
+def upload(
+    client: S3Client,
+    key: str,
+    file: FileSlice,
+    *,
+    headers: Mapping[str, str] | None = None,
+    resume: bool = False,
+    lanes: Lanes | None = None,
+    progress: Callable[[int, bool], None] | None = None,
+) -> str:
     """Write an object from a file in parts; returns its ETag. Blocks until it is complete.
+
+    Args:
+        client: of the bucket.
+        key: whole key.
+        file: the content.
+        headers: of the object (``x-amz-meta-*``). An upload that is continued keeps those that it was begun with.
+        resume: continue an unfinished upload of this key, with those of its parts that hold the file's bytes; and on a failure
+            of the store or an interrupt leave the parts for the next attempt.
+        lanes: shared with other uploads; None for eight connections of its own.
+        progress: told the size of each part that is there, and whether it was sent now.
 
     Raises:
         Refused: the server refused a request.
         RemoteError: as ``S3Client.call``.
+        LocalError: the file can't be read, became shorter, or the lanes were closed.
     """
-    upload_id = client.call("POST", key, lambda reply: _element(reply.read(), "UploadId"), query={"uploads": ""})
+    slices = [replace(file, start=file.start + start, size_bytes=size) for start, size in _plan(file.size_bytes)]
+    found = s3_resume.unfinished(client, key) if resume else ""
+    kept = s3_resume.parts(client, key, found) if found else {}
+    if not kept:
+        found = client.call("POST", key, lambda reply: _element(reply.read(), "UploadId"), query={"uploads": ""}, headers=headers)
+    batch = _Batch(client, key, found, slices, kept, lanes or Lanes(), progress or _ignore)
     try:
-        etags = _send_parts(
-            client, key, upload_id, [replace(file, start=start, size_bytes=size) for start, size in _plan(file.size_bytes)]
-        )
-        return _complete(client, key, upload_id, etags, file.size_bytes)
-    except BaseException:
-        # Best effort: the first error is the one to tell, and an interrupt must not be answered by another failure.
-        with contextlib.suppress(GlowplugError, Refused):
-            client.call("DELETE", key, _discard, query={"uploadId": upload_id}, expect=frozenset({200, 204}))
+        return _complete(client, key, found, batch.send(), file.size_bytes)
+    except BaseException as error:
+        if kept and isinstance(error, Refused) and error.answer.code == "NoSuchUpload":
+            # Somebody has completed or aborted it since it was listed.
+            return upload(client, key, file, headers=headers, lanes=lanes, progress=progress)
+        if not resume or isinstance(error, LocalError):
+            # Best effort: the first error is the one to tell, and an interrupt must not be answered by another failure.
+            with contextlib.suppress(GlowplugError, Refused):
+                client.call("DELETE", key, _discard, query={"uploadId": found}, expect=frozenset({200, 204}))
         raise
 
 
@@ -98,35 +148,63 @@ def _plan(size_bytes: int) -> list[tuple[int, int]]:
     return [(start, min(size, size_bytes - start)) for start in range(0, size_bytes, size)]
 
 
-def _send_parts(client: S3Client, key: str, upload_id: str, parts: list[FileSlice]) -> list[str]:
-    etags = [""] * len(parts)
-    failures: list[BaseException] = []
-    numbers = iter(range(len(parts)))
-    lock = threading.Lock()
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The parts of one upload."""
 
-    def work() -> None:
-        while True:
-            with lock:
-                number = next(numbers, None)
-            if number is None or failures:
-                return
-            try:
-                etags[number] = _send_part(client, key, upload_id, number + 1, parts[number])
-            except BaseException as error:  # noqa: BLE001  handed to the caller's thread, which raises it
-                failures.append(error)
+    client: S3Client
+    key: str
+    upload_id: str
+    slices: list[FileSlice]
+    kept: dict[int, s3_resume.Part]
+    lanes: Lanes
+    progress: Callable[[int, bool], None]
 
-    threads = [threading.Thread(target=work, name="glowplug-upload", daemon=True) for _ in range(min(_CONNECTIONS, len(parts)))]
-    for thread in threads:
-        thread.start()
-    try:
+    def send(self) -> list[str]:
+        """Send what the server has not got; returns the parts' ETags."""
+        etags = [""] * len(self.slices)
+        failures: list[BaseException] = []
+        numbers = iter(range(len(self.slices)))
+        lock = threading.Lock()
+
+        def work() -> None:
+            while True:
+                with lock:
+                    number = next(numbers, None)
+                if number is None or failures:
+                    return
+                try:
+                    etags[number] = self._one(number)
+                except BaseException as error:  # noqa: BLE001  handed to the caller's thread, which raises it
+                    failures.append(error)
+
+        threads = [
+            threading.Thread(target=work, name="glowplug-upload", daemon=True)
+            for _ in range(min(self.lanes.connections, len(self.slices)))
+        ]
         for thread in threads:
-            thread.join()
-    except BaseException as error:
-        failures.append(error)  # stops the workers after the part they are at
-        raise
-    if failures:
-        raise failures[0]
-    return etags
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        except BaseException as error:
+            failures.append(error)  # stops the workers after the part they are at
+            raise
+        if failures:
+            raise failures[0]
+        return etags
+
+    def _one(self, number: int) -> str:
+        body, there = self.slices[number], self.kept.get(number + 1)
+        with self.lanes:
+            if self.lanes.closed:
+                raise LocalError("the upload was stopped", object=body.path)
+            if there is not None and s3_resume.matches(there, body):
+                self.progress(body.size_bytes, False)  # noqa: FBT003  one of two words
+                return there.etag
+            etag = _send_part(self.client, self.key, self.upload_id, number + 1, body)
+        self.progress(body.size_bytes, True)  # noqa: FBT003  the same
+        return etag
 
 
 def _send_part(client: S3Client, key: str, upload_id: str, number: int, body: FileSlice) -> str:
@@ -172,6 +250,9 @@ def _take_completed(reply: s3_http.Reply) -> str:
             raise s3_http.Broken(answer.text or "the answer was cut short")
         raise Unreachable(f"the upload could not be completed: {answer.summary}", hint="publish again")
     return etag
+
+
+def _ignore(_size_bytes: int, _sent: bool) -> None: ...
 
 
 def _discard(reply: s3_http.Reply) -> None:
