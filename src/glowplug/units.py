@@ -1,7 +1,7 @@
-"""Quantities at the edge: bytes and seconds for a person to read, and durations to type.
+"""Quantities at the edge: bytes and seconds for a person to read; sizes, speeds and durations to type.
 
-Inside the project one unit is used: bytes (``int``) and seconds (``float``). This leaf turns them into text, and durations back,
-and does nothing else.
+Inside the project one unit is used: bytes (``int``) and seconds (``float``). This leaf turns them into text, and text back, and
+does nothing else.
 """
 
 from __future__ import annotations
@@ -14,6 +14,15 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 
+_SIZE_UNITS = {"": 1} | {
+    name: base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for name, base in ((letter, 1000), (f"{letter}b", 1000), (f"{letter}i", 1024), (f"{letter}ib", 1024))
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([a-z]*)")
+_PER_SECOND = re.compile(r"(?i:/s|/sec|ps)$")
+_BITS = re.compile(r"b$|(?i:bits?)$")
+"""How speeds in bits end: ``Gbit/s``, ``Gbps``, ``Gb/s``. ``GB/s`` is bytes: the case of the ``b`` tells."""
 _TIME_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
@@ -67,3 +76,42 @@ def parse_seconds(text: str, *, name: str) -> float:
     if parts and "".join(number + unit for number, unit in parts) == stripped:
         return sum(float(number) * _TIME_UNITS[unit] for number, unit in parts)
     raise UsageError(f"{name}: {text!r} is not a duration", object=name, hint="write 30s, 500ms, 1m30s, 2h or 7d")
+
+
+def parse_bytes(text: str, *, name: str) -> int:
+    """Bytes from ``512MiB``, ``2GB``, ``1.5GiB``, or a bare number. ``k`` to ``T`` are powers of 1000, ``Ki`` to ``Ti`` of 1024.
+
+    Args:
+        text: what the user wrote; case and blanks don't matter.
+        name: the option it was written for; the error names it.
+
+    Raises:
+        UsageError: not a size, or a negative one.
+    """
+    found = _SIZE.fullmatch(text.replace(" ", "").lower())
+    unit = found[2] if found else "?"
+    unit = "" if unit in {"b", "byte", "bytes"} else unit
+    if not found or unit not in _SIZE_UNITS:
+        raise UsageError(f"{name}: {text!r} is not a size", object=name, hint="write 512MiB, 2GB, 1.5GiB or a number of bytes")
+    return round(float(found[1]) * _SIZE_UNITS[unit])
+
+
+def parse_bandwidth(text: str, *, name: str) -> int:
+    """Bytes a second from ``1GB/s``, ``500MiB/s``, ``10Gbit/s``, ``10Gbps``, or a bare number of bytes a second.
+
+    Args:
+        text: what the user wrote. Case matters for the last ``b`` only: ``Gb/s`` is bits, ``GB/s`` is bytes.
+        name: the option it was written for; the error names it.
+
+    Raises:
+        UsageError: not a speed, or one below a byte a second.
+    """
+    speed = _PER_SECOND.sub("", text.replace(" ", ""))
+    try:
+        amount = parse_bytes(_BITS.sub("", speed), name=name) // (8 if _BITS.search(speed) else 1)
+    except UsageError:
+        amount = 0
+    if amount < 1:
+        hint = "write 1GB/s, 500MiB/s, 10Gbit/s or a number of bytes a second"
+        raise UsageError(f"{name}: {text!r} is not a speed", object=name, hint=hint)
+    return amount

@@ -19,6 +19,7 @@ from glowplug.store.keys import is_key
 Addressing: TypeAlias = Literal["auto", "path", "virtual"]
 
 ADDRESSING_VARIABLE = "GLOWPLUG_S3_ADDRESSING"
+UNSIGNED_VARIABLE = "GLOWPLUG_S3_UNSIGNED"
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
 # A name that can be a single DNS label, hence is covered by a wildcard certificate.
 _DNS_LABEL = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
