@@ -1,7 +1,7 @@
 """A store in a bucket of Amazon S3, or of any server that speaks its protocol.
 
 The parts: ``s3_endpoint`` (where), ``s3_session`` (who), ``s3_http`` (connections), ``s3_client`` (signed requests, retries),
-``s3_errors`` (refusals), ``s3_multipart`` (large files). This module puts the operations of a store together from them.
+``s3_errors`` (refusals), ``s3_listing``, ``s3_multipart`` (large files). This module puts a store together from them.
 
 **Conditional writes are proven, not believed.** A server that does not know ``If-None-Match`` or ``If-Match`` on a PUT ignores it
 and answers 200, and two writers overwrite each other. So before the first conditional write of each kind to a server that
@@ -21,13 +21,11 @@ import os
 import random
 import threading
 from contextlib import contextmanager
-from datetime import datetime
+from dataclasses import replace
 from typing import TYPE_CHECKING
-from urllib.parse import unquote_plus
-from xml.etree import ElementTree as ET
 
-from glowplug.errors import LocalError, ObjectNotFound, PreconditionFailed, RemoteError, Unreachable
-from glowplug.store import s3_errors, s3_http, s3_multipart
+from glowplug.errors import LocalError, ObjectNotFound, PreconditionFailed, Unreachable
+from glowplug.store import s3_errors, s3_http, s3_listing, s3_multipart
 from glowplug.store.base import Blob, ObjectInfo
 from glowplug.store.keys import RESERVED, check_key, check_list_prefix, is_key
 from glowplug.store.s3_client import Refused, S3Client
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-_PAGE_KEYS = 1000
 _MARK = "x-amz-meta-glowplug-write"
 _SHA256 = "x-amz-meta-glowplug-sha256"
 _PROBE_KEY = f"{RESERVED}/conditional-writes"
@@ -124,7 +121,7 @@ class S3Store:
                 modified = email.utils.parsedate_to_datetime(reply.header("Last-Modified")).timestamp()
                 return ObjectInfo(key, int(reply.header("Content-Length")), reply.header("ETag"), modified)
             except ValueError as error:
-                raise self._no_s3() from error
+                raise s3_listing.no_s3(self._client) from error
 
         with self._refusals(key):
             try:
@@ -282,34 +279,15 @@ class S3Store:
         yield from pages if self._client.endpoint.is_aws else sorted(pages, key=lambda info: info.key)
 
     def _pages(self, prefix: str) -> Iterator[ObjectInfo]:
-        query = {"list-type": "2", "max-keys": str(_PAGE_KEYS), "encoding-type": "url", "prefix": self._whole(prefix)}
+        whole = s3_listing.objects(self._client, self._whole(prefix))
         while True:
             with self._refusals(""):
-                text = self._client.call("GET", "", lambda reply: reply.read(), query=query)
-            try:
-                page = ET.fromstring(text)  # noqa: S314  expat >= 2.4 bounds what entities can grow to
-            except ET.ParseError as error:
-                raise self._no_s3() from error
-            for element in page:
-                _strip_namespace(element)
-            for entry in page.findall("Contents"):
-                info = self._listed(entry)
-                if info is not None:
-                    yield info
-            token = page.findtext("NextContinuationToken")
-            if page.findtext("IsTruncated") != "true" or not token:
+                info = next(whole, None)
+            if info is None:
                 return
-            query["continuation-token"] = token
-
-    def _listed(self, entry: ET.Element) -> ObjectInfo | None:
-        for element in entry:
-            _strip_namespace(element)
-        whole = unquote_plus(entry.findtext("Key") or "")
-        key = whole.removeprefix(self._location.prefix)
-        if not whole.startswith(self._location.prefix) or not is_key(key):
-            return None  # someone else's object; a store of ours can't have written it
-        modified = datetime.fromisoformat(entry.findtext("LastModified") or "").timestamp()
-        return ObjectInfo(key, int(entry.findtext("Size") or ""), entry.findtext("ETag") or "", modified)
+            key = info.key.removeprefix(self._location.prefix)
+            if is_key(key):  # else someone else's object; a store of ours can't have written it
+                yield replace(info, key=key)
 
     def _explain(self, key: str) -> None:
         """Raise the refusal that a HEAD, which has no body, could not put into words."""
@@ -331,10 +309,6 @@ class S3Store:
         endpoint = self._client.endpoint
         return s3_errors.Asked(self._name(key), self._location.bucket, endpoint.region, endpoint.origin, conditional, pinned)
 
-    def _no_s3(self) -> RemoteError:
-        origin = self._client.endpoint.origin
-        return RemoteError(f"{origin} does not answer as an S3 server does", object=origin, hint="check AWS_ENDPOINT_URL")
-
     def _whole(self, key: str) -> str:
         return self._location.prefix + key
 
@@ -352,8 +326,3 @@ def _opened(path: Path) -> Iterator[s3_multipart.FileSlice]:
         yield s3_multipart.FileSlice(fd, str(path), 0, os.fstat(fd).st_size)
     finally:
         os.close(fd)
-
-
-def _strip_namespace(element: ET.Element) -> None:
-    # Amazon's documents have a namespace, some servers' have none.
-    element.tag = element.tag.rpartition("}")[2]

@@ -1,8 +1,9 @@
 """Requests to one bucket: signed, sent, tried again when that makes sense.
 
 An attempt is repeated on a new connection, at most three times with a back-off and jitter, after a connection failure, a time-out,
-a broken body, or an answer that asks for it (5xx, 429, SlowDown). Everything else is the server's word and is raised at once. A
-time-out while connecting is repeated only once, as a host that does not answer costs 5 s each time.
+a broken body, or an answer that asks for it (5xx, 429, SlowDown). Where the server calls credentials expired and there are newer
+ones, these are used. Everything else is the server's word and is raised at once. A time-out while connecting is repeated only
+once, as a host that does not answer costs 5 s each time.
 
 This module knows no operation of a store: what to send is the caller's business, and so is what a refusal means to it.
 """
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from glowplug import __version__
 from glowplug.errors import Unreachable, UsageError
-from glowplug.store import s3_endpoint, s3_errors, s3_http
+from glowplug.store import http_exchange, s3_endpoint, s3_errors, s3_http
 
 if TYPE_CHECKING:
     import ssl
@@ -32,6 +33,7 @@ RETRIES = 3
 _BACKOFF_S = 0.2
 """Upper bound of the first pause; it doubles each time. The pause is drawn evenly below the bound ("full jitter")."""
 _ERROR_BODY_BYTES = 64 * 1024
+_AGENT = {"User-Agent": f"glowplug/{__version__}", "Accept-Encoding": "identity"}
 _EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 
 
@@ -63,7 +65,7 @@ class S3Client:
         self._env = dict(env)
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._parts: tuple[Session, s3_endpoint.Endpoint, s3_http.Connections] | None = None
+        self._parts: tuple[Session, s3_endpoint.Endpoint, s3_http.Connections, s3_http.Connections] | None = None
 
     @cached_property
     def endpoint(self) -> s3_endpoint.Endpoint:
@@ -100,15 +102,16 @@ class S3Client:
             Forbidden: no credentials.
             UsageError: the configuration can't be used.
         """
-        session, endpoint, connections = self._resolved()
+        session, endpoint, connections, _ = self._resolved()
         target = endpoint.target(key, query)
         digest = _digest(body, body_sha256, https=endpoint.https)
         named = {"Host": endpoint.authority, "User-Agent": f"glowplug/{__version__}", **(headers or {})}
-        in_doubt = False
+        in_doubt = renewed = False
         failure = ""
         for attempt in range(1, RETRIES + 2):
             if attempt > 1:
                 self._sleep(random.uniform(0, _BACKOFF_S * 2 ** (attempt - 2)))
+            renewals = session.renewals
             signed = session.sign(method, endpoint.origin + target, named, region=endpoint.region, payload_sha256=digest)
             try:
                 outcome = _attempt(connections, s3_http.Request(method, target, signed, body), consume, expect)
@@ -122,13 +125,63 @@ class S3Client:
             else:
                 if not isinstance(outcome, s3_errors.Answer):
                     return outcome[0]
-                if not outcome.asks_to_retry:
+                if outcome.is_expired and not renewed and session.renew(renewals):
+                    renewed = True
+                elif not outcome.asks_to_retry:
                     raise Refused(outcome, in_doubt=in_doubt)
                 failure = f"it answers {outcome.summary}"
                 in_doubt = in_doubt or outcome.status >= 500
         raise _unreachable(endpoint, failure, attempt)
 
-    def _resolved(self) -> tuple[Session, s3_endpoint.Endpoint, s3_http.Connections]:
+    def exchange(
+        self,
+        key: str,
+        headers: Mapping[str, str],
+        *,
+        fresh: bool,
+        connected: Callable[[Callable[[], None]], None],
+        advance: Callable[[int], None],
+    ) -> http_exchange.Exchange:
+        """One attempt at a GET, to be entered; see ``Exchange``. Signed for this moment.
+
+        Args:
+            key: whole key in the bucket.
+            headers: further headers; they are not signed.
+            fresh: as for ``Exchange``. Its connections are not those of ``call``.
+            connected: the same.
+            advance: the same.
+
+        Raises:
+            Forbidden: no credentials.
+            UsageError: the configuration can't be used.
+        """
+        session, endpoint, _, connections = self._resolved()
+        target = endpoint.target(key)
+        signed = session.sign_read(endpoint.origin + target, endpoint.authority, region=endpoint.region)
+        return http_exchange.Exchange(
+            connections, target, {**_AGENT, **signed, **headers}, fresh=fresh, connected=connected, advance=advance
+        )
+
+    @property
+    def renewals(self) -> int:
+        """How often credentials were thrown away; see ``renew``."""
+        return self._resolved()[0].renewals
+
+    def renew(self, renewals: int) -> bool:
+        """Look for credentials anew, since the server calls these expired. Whether there are others; see ``Session.renew``."""
+        return self._resolved()[0].renew(renewals)
+
+    def unreachable(self, failure: str, attempts: int) -> Unreachable:
+        """The error for a server that can't be used."""
+        return _unreachable(self.endpoint, failure, attempts)
+
+    def close(self) -> None:
+        """Close idle connections. The client can still be used."""
+        if self._parts is not None:
+            for connections in self._parts[2:]:
+                connections.close()
+
+    def _resolved(self) -> tuple[Session, s3_endpoint.Endpoint, s3_http.Connections, s3_http.Connections]:
         with self._lock:
             if self._parts is None:
                 from glowplug.store.s3_session import FALLBACK_CA_BUNDLE, Session  # noqa: PLC0415  0.4 s, by the first request only
@@ -144,7 +197,8 @@ class S3Client:
                 )
                 tls = _tls(session.ca_bundle, FALLBACK_CA_BUNDLE) if endpoint.https else None
                 proxy = s3_http.proxy_for(endpoint, self._env)
-                self._parts = session, endpoint, s3_http.Connections(endpoint, tls=tls, proxy=proxy)
+                calls, exchanges = (s3_http.Connections(endpoint, tls=tls, proxy=proxy) for _ in range(2))
+                self._parts = session, endpoint, calls, exchanges
             return self._parts
 
 

@@ -32,6 +32,7 @@ _RETRY_CODES = {
     "ConditionalRequestConflict",  # a 409: another conditional write of this key is under way
     "OperationAborted",
 }
+_EXPIRED_CODES = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}
 _FORBIDDEN_HINTS = {
     "AccessDenied": "give the identity s3:GetObject and, to publish, s3:PutObject on the prefix, and s3:ListBucket on the bucket: "
     "without it S3 calls a missing object forbidden",
@@ -72,6 +73,16 @@ class Answer:
     def asks_to_retry(self) -> bool:
         """Whether the same request may succeed a moment later."""
         return self.status in _RETRY_STATUS or self.code in _RETRY_CODES
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether the credentials were good once."""
+        return self.code in _EXPIRED_CODES
+
+    @property
+    def asks_for_less(self) -> bool:
+        """Whether the server wants fewer requests."""
+        return self.status in {429, 503} or self.code in {"SlowDown", "ThrottlingException"}
 
     @property
     def summary(self) -> str:

@@ -8,6 +8,7 @@ S3: no signature, no error codes, no retries.
 from __future__ import annotations
 
 import collections
+import functools
 import http.client
 import select
 import socket
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from glowplug.store.s3_endpoint import Endpoint
 
@@ -117,8 +118,11 @@ class Connections:
         self._idle: collections.deque[tuple[float, http.client.HTTPConnection]] = collections.deque()
         weakref.finalize(self, _close_all, self._idle)
 
-    def take(self) -> tuple[http.client.HTTPConnection, bool]:
+    def take(self, announce: Callable[[socket.socket], None] | None = None) -> tuple[http.client.HTTPConnection, bool]:
         """A connection, and whether it has been used before.
+
+        Args:
+            announce: as for ``fresh``.
 
         Raises:
             ConnectFailed: refused, no such host, no answer, or no trust in its certificate.
@@ -127,8 +131,10 @@ class Connections:
             try:
                 since_s, connection = self._idle.pop()
             except IndexError:
-                return self.fresh(), False
+                return self.fresh(announce), False
             if time.monotonic() - since_s < _IDLE_LIMIT_S and not _has_ended(connection.sock):
+                if announce:
+                    announce(connection.sock)
                 return connection, True
             connection.close()
 
@@ -145,10 +151,7 @@ class Connections:
         Raises:
             Broken: no whole answer came.
         """
-        target, headers = request.target, dict(request.headers)
-        if self._proxy and not self._endpoint.https:
-            target = self._endpoint.origin + target
-            headers |= _proxy_authorization(self._proxy.netloc)
+        target, headers = self.addressed(request.target, request.headers)
         try:
             try:
                 connection.request(request.method, target, body=request.body or None, headers=headers)
@@ -159,8 +162,18 @@ class Connections:
         except (OSError, http.client.HTTPException) as error:
             raise Broken(describe(error)) from error
 
-    def fresh(self) -> http.client.HTTPConnection:
+    def addressed(self, target: str, headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+        """Target and headers as they go on the wire: a proxy for plain HTTP wants the whole URL."""
+        if self._proxy and not self._endpoint.https:
+            return self._endpoint.origin + target, dict(headers) | _proxy_authorization(self._proxy.netloc)
+        return target, dict(headers)
+
+    def fresh(self, announce: Callable[[socket.socket], None] | None = None) -> http.client.HTTPConnection:
         """A new connection.
+
+        Args:
+            announce: told of each socket before anything is waited for on it, so that another thread can shut it down. May raise
+                OSError to call the connection off.
 
         Raises:
             ConnectFailed: as for ``take``.
@@ -168,22 +181,55 @@ class Connections:
         host, port = self._endpoint.host, self._endpoint.port
         if self._proxy:
             host, port = self._proxy.hostname or "", self._proxy.port or 80
-        connection: http.client.HTTPConnection
-        if self._tls:
-            connection = http.client.HTTPSConnection(
-                host, port, timeout=CONNECT_TIMEOUT_S, context=self._tls, blocksize=_SEND_BLOCK_BYTES
-            )
-        else:
-            connection = http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S, blocksize=_SEND_BLOCK_BYTES)
+        connection = http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S, blocksize=_SEND_BLOCK_BYTES)
+        connection.auto_open = 0  # never again by itself, without TLS
         if self._proxy and self._tls:
             connection.set_tunnel(self._endpoint.host, self._endpoint.port, headers=_proxy_authorization(self._proxy.netloc))
+        if announce:
+            # The standard library keeps this as an attribute so that it can be replaced.
+            connection._create_connection = functools.partial(_dial, announce)  # type: ignore[attr-defined]  # noqa: SLF001
         try:
             connection.connect()
+            if self._tls:
+                connection.sock = self._tls.wrap_socket(
+                    connection.sock, server_hostname=self._endpoint.host, do_handshake_on_connect=False
+                )
+                if announce:
+                    announce(connection.sock)
+                connection.sock.do_handshake()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise ConnectFailed(error) from error
         connection.sock.settimeout(READ_TIMEOUT_S)
         return connection
+
+    def close(self) -> None:
+        """Close what is idle. Connections in use are closed by those who use them."""
+        _close_all(self._idle)
+
+
+def _dial(
+    announce: Callable[[socket.socket], None],
+    address: tuple[str, int],
+    timeout: float,
+    source_address: tuple[str, int] | None = None,
+) -> socket.socket:
+    """``socket.create_connection``, but each socket is told of before it connects."""
+    failure: OSError | None = None
+    for family, kind, protocol, _, place in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(timeout)
+            if source_address:
+                sock.bind(source_address)
+            announce(sock)
+            sock.connect(place)
+        except OSError as error:
+            sock.close()
+            failure = error
+        else:
+            return sock
+    raise failure or OSError("the host name has no address")
 
 
 def describe(error: OSError | http.client.HTTPException) -> str:  # noqa: PLR0911  a table, one line an error
