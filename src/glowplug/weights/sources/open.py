@@ -1,0 +1,68 @@
+"""From what a user writes to a source. Loads only the kind that is named, and asks no server anything."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from glowplug.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from glowplug.weights.base import Source
+    from glowplug.weights.sources.direct import Direct
+
+DIRECT = "GLOWPLUG_WEIGHTS_DIRECT"
+"""Environment variable: ``auto``, ``always`` or ``never`` read local files past the page cache."""
+
+_MODES: tuple[Direct, ...] = ("auto", "always", "never")
+_FORMS = "write s3://bucket/prefix, https://host/folder, file:///folder or a path"
+
+
+def open_source(uri: str, *, env: Mapping[str, str] = os.environ) -> Source:
+    """The source that a URI names: a folder of files, or one file.
+
+    Args:
+        uri: ``s3://bucket/prefix``, ``http(s)://host/path``, ``file:///path``, or a path.
+        env: the environment: credentials, endpoints, and ``GLOWPLUG_WEIGHTS_DIRECT``.
+
+    Raises:
+        UsageError: an unknown scheme, or a URI that can't be.
+    """
+    scheme, separator, rest = uri.partition("://")
+    scheme = scheme.lower()
+    if separator and scheme == "s3":
+        from glowplug.weights.sources.s3 import S3Source  # noqa: PLC0415  only who uses S3 pays for loading it
+
+        return S3Source(uri, env=env)
+    if separator and scheme in {"http", "https"}:
+        from glowplug.weights.sources.http import HttpSource  # noqa: PLC0415  as for S3
+
+        return HttpSource(uri, env=env)
+    if separator and scheme == "file":
+        path = unquote(rest.removeprefix("localhost"))
+        if not path.startswith("/"):
+            raise UsageError(f"{uri!r} names no absolute path", object=uri, hint="write file:///absolute/folder, or the plain path")
+        return _local(path, uri, env)
+    if separator:
+        # Never more of it in the message: it may hold credentials.
+        raise UsageError(f"weights can't be read from {scheme}://", object=scheme, hint=_FORMS)
+    return _local(uri, uri, env)
+
+
+def _local(path: str, uri: str, env: Mapping[str, str]) -> Source:
+    if not path or "\0" in path:
+        raise UsageError(f"{uri!r} names no file or folder", object=uri, hint=_FORMS)
+    from glowplug.weights.sources.local import LocalSource  # noqa: PLC0415  as for S3
+
+    return LocalSource(path, uri=uri, direct=_direct(env))
+
+
+def _direct(env: Mapping[str, str]) -> Direct:
+    wanted = env.get(DIRECT, "").strip().lower() or "auto"
+    for mode in _MODES:
+        if mode == wanted:
+            return mode
+    raise UsageError(f"{DIRECT}={wanted} is not known", object=DIRECT, hint="set it to auto, always or never")
