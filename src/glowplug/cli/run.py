@@ -13,7 +13,7 @@ from glowplug.inject.boot import restore_locale
 from glowplug.run.clock import Clock
 from glowplug.run.options import RunOptions
 from glowplug.run.supervisor import supervise
-from glowplug.units import parse_seconds
+from glowplug.units import parse_bandwidth, parse_seconds
 
 _CLOCK = Clock()
 
@@ -23,6 +23,8 @@ _EXAMPLE = """
 Examples:
 
   glowplug run --store s3://bucket/glowplug -- vllm serve Qwen/Qwen3-8B
+
+  glowplug run --store s3://bucket/glowplug -- vllm serve s3://bucket/models/qwen3-8b
 
   glowplug run -- python train.py
 """
@@ -76,6 +78,37 @@ def run(
     publish: Annotated[bool, typer.Option(envvar="GLOWPLUG_PUBLISH", help="Publish what a cold start compiled.")] = True,
     restore: Annotated[bool, typer.Option(envvar="GLOWPLUG_RESTORE", help="Restore what has been published.")] = True,
     cache: Annotated[bool, typer.Option(envvar="GLOWPLUG_CACHE", help="Off: only run and report.")] = True,
+    weights: Annotated[
+        bool,
+        typer.Option(
+            envvar="GLOWPLUG_WEIGHTS", help="Stream a checkpoint with a URL while the engine imports; read a local one ahead."
+        ),
+    ] = True,
+    host_memory: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|full|SIZE",
+            envvar="GLOWPLUG_HOST_MEMORY",
+            help="How much of the weights is buffered at once. auto: all of it, if it fits beside the engine.",
+        ),
+    ] = "",
+    max_bandwidth: Annotated[
+        str, typer.Option(metavar="SPEED", envvar="GLOWPLUG_MAX_BANDWIDTH", help="Fetch weights no faster than this, as in 1GB/s.")
+    ] = "",
+    weights_deadline: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            envvar="GLOWPLUG_WEIGHTS_DEADLINE",
+            help="Leave the weights to the engine if their headers take longer.",
+        ),
+    ] = "30s",
+    require_seal: Annotated[
+        bool,
+        typer.Option(
+            "--require-seal", envvar="GLOWPLUG_REQUIRE_SEAL", help="Start only with weights that a trusted key has sealed."
+        ),
+    ] = False,
     signing_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Private key: PEM file, PEM text, or KMS ARN. Also GLOWPLUG_SIGNING_KEY.")
     ] = None,
@@ -88,11 +121,11 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", envvar="GLOWPLUG_QUIET", help="No table, warnings only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Write the start report to standard error as one line of JSON.")] = False,
 ) -> None:
-    """Run an engine with a shared compile cache.
+    """Run an engine with a shared compile cache and weights that are there in time.
 
     The newest compile cache that was published for exactly this software, hardware, model and command is restored, its signature
     verified; then COMMAND starts, its output and exit code untouched. A cold start's cache is published once the engine is ready.
-    If anything of this fails, the engine starts cold.
+    If anything of this fails, the engine starts cold. A checkpoint with a URL streams into a host buffer while the engine imports.
     """
     if not command:
         raise UsageError("no command to run", object="COMMAND", hint="write it after --, as in: glowplug run -- vllm serve MODEL")
@@ -113,5 +146,10 @@ def run(
         engine=engine,
         quiet=quiet,
         json=as_json,
+        weights=weights,
+        host_memory=host_memory,
+        max_bandwidth=parse_bandwidth(max_bandwidth, name="--max-bandwidth") if max_bandwidth else None,
+        weights_deadline_s=parse_seconds(weights_deadline, name="--weights-deadline"),
+        require_seal=require_seal,
     )
     raise typer.Exit(supervise(options, command, os.environ, clock=_CLOCK))

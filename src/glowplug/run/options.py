@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from glowplug.errors import UsageError
+from glowplug.units import parse_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +32,11 @@ class RunOptions:
         engine: an adapter's name; None to recognise it from the command.
         quiet: print warnings only.
         json: print the report as one line of JSON instead of a table.
+        weights: whether a remote checkpoint is streamed, and a local one read ahead.
+        host_memory: ``auto``, ``full`` or a size: how much of a checkpoint is buffered at once. Empty: as the environment has it.
+        max_bandwidth: bytes a second of the fetch; None for no cap.
+        weights_deadline_s: after so many seconds without the checkpoint's headers and small files the engine fetches by itself.
+        require_seal: start only with weights that somebody trusted has sealed.
     """
 
     store: str | None = None
@@ -48,11 +54,18 @@ class RunOptions:
     engine: str | None = None
     quiet: bool = False
     json: bool = False
+    weights: bool = True
+    host_memory: str = ""
+    max_bandwidth: int | None = None
+    weights_deadline_s: float = 30.0
+    require_seal: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("restore_deadline_s", "publish_deadline_s", "ready_timeout_s"):
+        for name in ("restore_deadline_s", "publish_deadline_s", "ready_timeout_s", "weights_deadline_s"):
             if getattr(self, name) <= 0:
                 option = "--" + name.removesuffix("_s").replace("_", "-")
                 raise UsageError(f"{option} must be longer than 0 s", object=option)
         if self.settle_s < 0:
             raise UsageError("--settle must not be negative", object="--settle")
+        if self.host_memory not in {"", "auto", "full"}:
+            parse_bytes(self.host_memory, name="--host-memory")

@@ -1,8 +1,9 @@
-"""The supervisor: restore, spawn, watch, report, publish. One start from its first moment to the engine's exit.
+"""The supervisor: fetch, restore, spawn, watch, report, publish. One start from its first moment to the engine's exit.
 
 Threads: the main thread waits for signals and for the engine's end, and does nothing else; one thread restores before the spawn;
-one or two pass the output through; one watches for readiness, reports and publishes. None of them can stop the engine from
-starting or make it wait for longer than the deadlines say, and the exit code is always the engine's.
+some fetch weights from the first moment on; one or two pass the output through; one watches for readiness, reports and publishes.
+None of them can stop the engine from starting or make it wait for longer than the deadlines say, and the exit code is always the
+engine's.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from glowplug.run.pump import Pump, same_target
 from glowplug.run.readiness import is_taken, wait_until_ready
 from glowplug.run.reporting import Steps, build_report
 from glowplug.run.restoring import Prepared, Search, claim_live, describe, look_up_and_restore, note_files, store_for, trust_for
+from glowplug.run.weights import Started, Weights
 from glowplug.timeline.outcome import Lookup
 from glowplug.timeline.render import glyphs_for, render
 from glowplug.timeline.report import EngineInfo, PublishReport
@@ -63,9 +65,11 @@ def supervise(options: RunOptions, argv: Sequence[str], env: Mapping[str, str], 
 
     Raises:
         UsageError: the command line or the environment is wrong; nothing was started.
+        IntegrityError: the checkpoint is not what somebody trusted has sealed; nothing was started.
     """
     process.hold_standard_descriptors()
-    run = _Run(options, tuple(argv), env, clock or Clock(), Console(2, options.quiet))
+    clock, console = clock or Clock(), Console(2, options.quiet)
+    run = _Run(options, tuple(argv), env, clock, console, Weights(options, tuple(argv), env, console, clock))
     try:
         program = process.find_program(argv[0], env)
         return run.go(program)
@@ -81,6 +85,7 @@ class _Run:
     env: Mapping[str, str]
     clock: Clock
     console: Console
+    weights: Weights
     steps: Steps = field(default_factory=Steps)
     gone: threading.Event = field(default_factory=threading.Event)
     report: StartReport | None = None
@@ -91,22 +96,25 @@ class _Run:
         process.block_signals()
         prepared = None
         try:
-            launch = self._recognise()
+            self.weights.begin()
+            started = self.weights.command()
+            launch = self._recognise(started)
             prepared = self._prepare(Prepared(launch))
             for notice in launch.notices if self.options.cache else ():
                 self.console.warn(notice)
             stop = process.pending_stop()
             if stop is not None:
                 return 128 + stop  # it came before there was an engine to pass it on to
-            return self._supervise(program, prepared)
+            return self._supervise(program, prepared, started)
         finally:
+            self.weights.close()
             if prepared is not None and prepared.live is not None:
                 prepared.live.close()
             process.unblock_signals()
 
-    def _recognise(self) -> Launch:
+    def _recognise(self, started: Started) -> Launch:
         try:
-            return recognise(self.argv, self.env, os.getcwd(), engine=self.options.engine)
+            return recognise(started.argv, started.key_env, os.getcwd(), engine=self.options.engine)
         except UsageError:
             raise
         except Exception as error:  # noqa: BLE001  fail-open boundary: a start never fails because of us
@@ -179,7 +187,7 @@ class _Run:
         reason = f"restore took longer than {self.options.restore_deadline_s:g} s (raise --restore-deadline, or look at the store)"
         return replace(prepared, search=Search(Lookup("none", reason), may_publish=False))
 
-    def _supervise(self, program: str, prepared: Prepared) -> int:
+    def _supervise(self, program: str, prepared: Prepared, started: Started) -> int:
         """Spawn the engine and stay until it has ended."""
         log, lock = prepared.launch.log(), threading.Lock()
 
@@ -197,8 +205,8 @@ class _Run:
         begun_s = self.clock.now_s()
         child = Child.spawn(
             program,
-            self.argv,
-            prepared.environment(self.env),
+            started.argv,
+            prepared.environment(started.env),
             stdout=pumps[0].inlet,
             stderr=pumps[-1].inlet,
             group=not os.isatty(0),
@@ -207,6 +215,7 @@ class _Run:
             pump.start()
         spawned_s = self.clock.now_s()
         self.steps.note("spawn", begun_s, spawned_s)
+        self.weights.engine_runs()
 
         def conclude(ready_s: float, exit_code: int | None) -> None:
             for pump in pumps:
@@ -246,6 +255,7 @@ class _Run:
         """The engine has ended: pass on its last words, call a capture off, or, for a plain command, begin with it."""
         ended_s = self.clock.now_s()
         self.gone.set()
+        self.weights.close()
         if self.publishing is not None:
             self.publishing.cancel(_ENGINE_GONE)
         grace = Deadline(_SHUTDOWN_GRACE_S, step="shutdown")  # for all together: a child that the engine left may hold the pipes
@@ -269,7 +279,7 @@ class _Run:
     def _conclude(self, prepared: Prepared, log: EngineLog, *, spawned_s: float, ready_s: float, exit_code: int | None) -> None:
         """Report, then publish. For a served engine at ready (``exit_code`` is None), otherwise when the command has ended."""
         report = build_report(prepared, self.clock, self.steps, log, spawned_s=spawned_s, ready_s=ready_s)
-        report = replace(report, exit_code=exit_code)
+        report = replace(report, exit_code=exit_code, weights=self.weights.conclude())
         ended_early = exit_code is not None and (exit_code != 0 or isinstance(prepared.launch.readiness, HttpReadiness))
         self._keep(report)
         if not ended_early:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from glowplug.timeline.phases import Span
-    from glowplug.timeline.report import Outcome, StartReport
+    from glowplug.timeline.report import Outcome, StartReport, WeightsReport
 
 _NARROWEST, _WIDEST = 60, 132
 _NAME_COLUMNS = 14
@@ -171,11 +171,34 @@ def _facts(report: StartReport) -> Iterator[tuple[str, str]]:
         change = "saved" if cache.saved_s >= 0 else "lost"
         yield change, f"{format_seconds(abs(cache.saved_s))} against the recorded cold start of {cold}"
     envelope = f"envelope {cache.envelope[:_SHORT_DIGEST]}" if cache.envelope else "no envelope"
+    if report.weights:
+        yield from _weights(report.weights)
     yield "store", f"{cache.store}, {envelope}" if cache.store else envelope
     if report.publish:
         yield "publish", _publish(report)
     for notice in report.notices:
         yield "notice", notice
+
+
+def _weights(weights: WeightsReport) -> Iterator[tuple[str, str]]:
+    speed = f" ({format_bytes(round(weights.bytes_per_s))}/s)" if weights.seconds else ""
+    amount = f"{format_bytes(weights.bytes)} in {format_seconds(weights.seconds)}{speed}"
+    if weights.mode == "page cache":
+        yield "weights", f"{amount} read ahead of the engine into the page cache"
+        return
+    troubles = [(weights.retries, "retry"), (weights.hedges, "hedge"), (weights.stalls, "stall")]
+    said = ", ".join(_count(number, noun) for number, noun in troubles if number)
+    sealed = ", verified" if weights.verified else ""
+    yield "weights", f"{amount}, {weights.mode} buffer{sealed}{f', {said}' if said else ''}"
+    if weights.error:
+        yield "", f"the fetch failed: {weights.error}"
+    elif weights.ranks:
+        hidden, visible, waited = map(format_seconds, (weights.hidden_s, weights.visible_s, weights.waited_s))
+        yield "", f"{hidden} of it hidden behind the start, {visible} not; {count(weights.ranks, 'rank')} waited {waited} for bytes"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} retries" if noun == "retry" and number != 1 else count(number, noun)
 
 
 def _publish(report: StartReport) -> str:

@@ -74,6 +74,46 @@ class PublishReport:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightsReport:
+    """How the weights came to the node, where Glowplug brought them."""
+
+    uri: str
+    """Of the checkpoint, without credentials; a path for one that lies on the node."""
+    mode: Literal["full", "windowed", "page cache"]
+    """``page cache``: the files of a local checkpoint were read ahead of the engine, and nothing was streamed."""
+    bytes: int = 0
+    """Fetched, or read from the disk."""
+    seconds: float = 0.0
+    """From the first request to the last byte, or to the end of the report."""
+    start_s: float | None = None
+    """When the first request was sent, in seconds after the wrapper's start."""
+    requests: int = 0
+    retries: int = 0
+    """Attempts after the first."""
+    hedges: int = 0
+    """Second requests, sent because the first was slow."""
+    stalls: int = 0
+    """Requests that were ended because they were too slow."""
+    ranks: int = 0
+    """Processes that took all their tensors from the buffer."""
+    waited_s: float = 0.0
+    """Longest time that one of them waited for bytes."""
+    hidden_s: float = 0.0
+    """The part of the fetch that lay before the first of them wanted a tensor."""
+    visible_s: float = 0.0
+    """The part after that."""
+    verified: bool = False
+    """Each block was compared with the checkpoint's seal."""
+    error: str = ""
+    """Why the fetch failed; empty if it did not."""
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Throughput; 0 where no time was measured."""
+        return self.bytes / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class StartReport:
     """One start."""
 
@@ -92,6 +132,8 @@ class StartReport:
     """The command's, where it has ended."""
     publish: PublishReport | None = None
     notices: tuple[str, ...] = field(default=())
+    weights: WeightsReport | None = None
+    """None where the engine fetched its weights by itself."""
 
     @property
     def unattributed_s(self) -> float:
@@ -112,7 +154,10 @@ class StartReport:
             "wall_s": self.wall_s,
             "unattributed_s": self.unattributed_s,
         }
-        return _rounded(document | asdict(self))  # type: ignore[return-value]
+        document |= asdict(self)
+        if self.weights is not None:
+            document["weights"] = {**asdict(self.weights), "bytes_per_s": self.weights.bytes_per_s}
+        return _rounded(document)  # type: ignore[return-value]
 
     @classmethod
     def from_json(cls, document: Json) -> StartReport:
@@ -141,6 +186,7 @@ class StartReport:
                 exit_code=None if document.get("exit_code") is None else int(_number(document["exit_code"])),
                 publish=None if document.get("publish") is None else PublishReport(**_known(PublishReport, document["publish"])),
                 notices=tuple(map(_text, _list(document.get("notices", [])))),
+                weights=None if document.get("weights") is None else WeightsReport(**_known(WeightsReport, document["weights"])),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise IncompatibleError(
