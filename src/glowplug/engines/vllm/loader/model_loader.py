@@ -27,7 +27,7 @@ from glowplug.engines.vllm.loader.settings import RANKS, SOCKET, URI, is_wrapped
 from glowplug.engines.vllm.loader.streaming import Streaming
 from glowplug.errors import GlowplugError
 from glowplug.units import format_bytes, format_seconds
-from glowplug.weights.client import BufferGone, attach
+from glowplug.weights.client import BufferGone, BufferLost, LoadFailed, attach
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from vllm.config.load import LoadConfig
 
     from glowplug.weights.client import Attachment
+
+_WRAPPER_ANSWERS_S = 30.0  # it listens since before the engine was started
 
 logger = init_logger("vllm.model_executor.model_loader.glowplug")  # below "vllm", or nobody would see it
 
@@ -78,8 +80,8 @@ class GlowplugModelLoader(DefaultModelLoader):  # type: ignore[misc]  # vLLM is 
                 *(format_bytes(streaming.taken_bytes), streaming.uri, streaming.mode),
                 *(streaming.place.rank, streaming.place.ranks, format_seconds(streaming.waited_s)),
             )
-        except GlowplugError as error:
-            raise RuntimeError(f"glowplug: {error.line()}") from error  # vLLM passes texts between processes, not types
+        except (BufferLost, LoadFailed, GlowplugError) as error:
+            raise _said(error) from error
         finally:
             streaming.close()
 
@@ -90,8 +92,8 @@ class GlowplugModelLoader(DefaultModelLoader):  # type: ignore[misc]  # vLLM is 
         place = place_of(get_current_vllm_config())
         try:
             attachment = self._attach(source, place)
-        except GlowplugError as error:
-            raise RuntimeError(f"glowplug: {error.line()}") from error
+        except (BufferGone, BufferLost, LoadFailed, GlowplugError) as error:
+            raise _said(error) from error
         return None if attachment is None else Streaming(attachment, place, self._glowplug)
 
     def _attach(self, source: Any, place: Place) -> Attachment | None:
@@ -101,10 +103,14 @@ class GlowplugModelLoader(DefaultModelLoader):  # type: ignore[misc]  # vLLM is 
             # A replica of a dense model knows of no other replica on the node; the wrapper does.
             ranks = int(os.environ.get(RANKS, "0")) if place.is_replica else 0
             try:
-                return attach(os.environ[SOCKET], rank=place.rank, ranks=max(ranks, place.ranks), timeout_s=timeout_s)
-            except BufferGone as error:
-                logger.warning("Glowplug: the wrapper's buffer can't be had: %s; streaming without it", error.line())
-                uri = uri or os.environ.get(URI, "")
+                if os.path.exists(os.environ[SOCKET]):
+                    answer_s = min(timeout_s, _WRAPPER_ANSWERS_S)
+                    return attach(os.environ[SOCKET], rank=place.rank, ranks=max(ranks, place.ranks), timeout_s=answer_s)
+                reason = "it was given back"
+            except (BufferGone, BufferLost) as error:
+                reason = str(error)
+            logger.warning("Glowplug: the wrapper's buffer can't be had: %s; streaming without it", reason)
+            uri = uri or os.environ.get(URI, "")
         uri = uri or self._local(source)
         if not uri:
             return None
@@ -124,3 +130,8 @@ class GlowplugModelLoader(DefaultModelLoader):  # type: ignore[misc]  # vLLM is 
         )
         folder, files, is_safetensors = prepared[:3]
         return str(folder) if is_safetensors and files else ""
+
+
+def _said(error: Exception) -> RuntimeError:
+    """The error as vLLM passes it between its processes: as a text."""
+    return RuntimeError(f"glowplug: {error.line() if isinstance(error, GlowplugError) else error}")
