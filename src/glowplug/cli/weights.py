@@ -9,6 +9,7 @@ from glowplug.cli.lazy import lazy_group
 # Each command is a file of its own, with one command in its ``app``.
 _COMMANDS = {
     "inspect": ("glowplug.cli.weights_inspect", "Show what a checkpoint holds."),
+    "push": ("glowplug.cli.weights_push", "Bring a checkpoint into a store."),
 }
 
 app = typer.Typer(

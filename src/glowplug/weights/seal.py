@@ -3,8 +3,9 @@
 Why: a bucket is written by more people than should decide what a model answers, TLS protects the way and not the place, and the
 digest of a whole file is known only when its last byte has come, long after its first tensor was used. So each weight file is cut
 into blocks, counted from where its header ends, and each block has a digest of its own; headers and small files (configuration,
-tokenizer, code) have one each. The document (``seal_document.py``) is signed by whoever seals, and lies beside the checkpoint as
-``glowplug.seal.json``. Functions that sign and verify are passed in: nothing here knows keys.
+tokenizer, code) have one each; what no engine reads (model cards, licences) is not sealed. The document (``seal_document.py``) is
+signed by whoever seals, and lies beside the checkpoint as ``glowplug.seal.json``. Functions that sign and verify are passed in:
+nothing here knows keys.
 
 A seal that does not fit the checkpoint is an error, never ignored. This module reads no weights (``sealing.py`` does).
 """
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from glowplug.errors import IncompatibleError, IntegrityError, UsageError
 from glowplug.units import MIB, count
-from glowplug.weights.marker import OWN_NAMES, SEAL_NAME
+from glowplug.weights.marker import SEAL_NAME
+from glowplug.weights.small_files import is_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -137,7 +139,7 @@ class Seal:
             fitted.append(found)
         if sealed:
             raise _differs(name_of(min(sealed)), where, "was sealed, and is not there")
-        self._fit_others(small_files(checkpoint), where, name_of)
+        self._fit_others(sealed_entries(checkpoint), where, name_of)
         return Seal(self.algorithm, self.block_bytes, tuple(fitted), self.others, self.created_at)
 
     def _fit_others(self, others: Iterable[Entry], where: str, name_of: Callable[[str], str]) -> None:
@@ -174,9 +176,9 @@ def new_hash(algorithm: str) -> Callable[[], _Hash]:
     return new
 
 
-def small_files(checkpoint: Checkpoint) -> list[Entry]:
-    """The files that a seal holds whole: all others, less Glowplug's own."""
-    return [entry for entry in checkpoint.others if entry.name not in OWN_NAMES]
+def sealed_entries(checkpoint: Checkpoint) -> list[Entry]:
+    """The files besides weights that a seal holds: those that an engine reads. A model card may change."""
+    return [entry for entry in checkpoint.others if is_small_file(entry.name)]
 
 
 def load_seal(source: Source, checkpoint: Checkpoint, verify: Callable[[bytes], bytes]) -> Seal | None:
@@ -192,17 +194,29 @@ def load_seal(source: Source, checkpoint: Checkpoint, verify: Callable[[bytes], 
         IncompatibleError: its algorithm is not installed here.
         RemoteError: it can't be read.
     """
+    found = _load(source, checkpoint, verify)
+    return found[1] if found else None
+
+
+def load_signed_seal(source: Source, checkpoint: Checkpoint, verify: Callable[[bytes], bytes]) -> bytes | None:
+    """The same as its signed document, to be brought along to a copy of the checkpoint. Raises as ``load_seal``."""
+    found = _load(source, checkpoint, verify)
+    return found[0] if found else None
+
+
+def _load(source: Source, checkpoint: Checkpoint, verify: Callable[[bytes], bytes]) -> tuple[bytes, Seal] | None:
+    from glowplug.weights.seal_document import parse_seal  # noqa: PLC0415  it builds on this module
+
     entry = next((entry for entry in source.entries() if entry.name == SEAL_NAME), None)
     if entry is None:
         return None
     where = source.name_of(entry)
     if entry.size_bytes > MAX_SEAL_BYTES:
         raise IntegrityError(f"{where}: has {entry.size_bytes} bytes, more than {MAX_SEAL_BYTES}", object=where, hint=AGAIN)
-    from glowplug.weights.seal_document import parse_seal  # noqa: PLC0415  it builds on this module
-
-    seal = parse_seal(verify(source.read_small(entry, 0, entry.size_bytes)), where=where)
+    document = source.read_small(entry, 0, entry.size_bytes)
     folder = where.removesuffix(SEAL_NAME)
-    return seal.fit(checkpoint, where=where, name_of=lambda name: folder + name)
+    seal = parse_seal(verify(document), where=where)
+    return document, seal.fit(checkpoint, where=where, name_of=lambda name: folder + name)
 
 
 def _differs(name: str, where: str, problem: str) -> IntegrityError:

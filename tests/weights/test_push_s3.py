@@ -1,0 +1,118 @@
+"""``glowplug weights push`` to a real S3 server: killed or interrupted and started again, it sends what is missing, no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from weights_samples import write_checkpoint
+
+from glowplug.store import open_store
+from glowplug.weights.checkpoint import open_checkpoint
+from glowplug.weights.marker import COMPLETE_NAME, SEAL_NAME, parse_marker
+from glowplug.weights.sources.open import open_source
+
+pytestmark = pytest.mark.s3
+PART = 5 * 1024 * 1024
+# The command line with small parts; it does to itself what the environment asks for once so many parts were sent.
+RUN = f"""
+import os, sys, threading
+from glowplug.store import s3_multipart
+s3_multipart.PART_BYTES = s3_multipart.SINGLE_LIMIT_BYTES = {PART}
+send, sent, lock = s3_multipart._send_part, [], threading.Lock()
+def counted(*args):
+    etag = send(*args)
+    with lock:
+        sent.append(etag)
+        if len(sent) == int(os.environ.get("AFTER", "0")):
+            os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+            threading.Event().wait(1)
+    return etag
+s3_multipart._send_part = counted
+from glowplug.cli.main import main
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("push") / "model"
+    write_checkpoint(folder, files=2, tensors=2, elements=(3_000_000, 3_500_000))  # about 26 MB a file
+    return folder
+
+
+@pytest.fixture
+def place(seaweedfs, request):
+    return f"s3://{seaweedfs.bucket}/push/{request.node.name}"
+
+
+@pytest.fixture
+def push(seaweedfs, model, place, tmp_path):
+    def run(*words, **env):
+        command = [sys.executable, "-c", RUN, "weights", "push", str(model), place, *words]
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)} | seaweedfs.env | env
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+    return run
+
+
+def same(seaweedfs, place, model):
+    store = open_store(place, env=seaweedfs.env)
+    names = {info.key: info.size_bytes for info in store.list("")}
+    marker = parse_marker(store.get(COMPLETE_NAME).data, name="m")
+    assert {name: size for name, size in names.items() if not name.startswith("glowplug.")} == {
+        path.name: path.stat().st_size for path in model.iterdir()
+    }
+    for file in marker.files:
+        data = bytearray(file.size_bytes)
+        store.read_into(file.name, 0, memoryview(data))
+        assert bytes(data) == (model / file.name).read_bytes()
+    return names
+
+
+def test_a_push_ends_with_a_checkpoint_that_can_be_opened_and_the_second_sends_nothing(push, seaweedfs, place, model):
+    first = push("--json", "--seal")
+    assert first.returncode == 0, first.stderr
+    document = json.loads(first.stdout)
+    assert document["sent_bytes"] == document["bytes"] == sum(path.stat().st_size for path in model.iterdir())
+    assert SEAL_NAME in same(seaweedfs, place, model)
+    source = open_source(place, env=seaweedfs.env)
+    assert len(open_checkpoint(source).files) == 2
+    again = push()
+    assert again.returncode == 0
+    assert "complete already" in again.stdout
+
+
+def test_after_a_kill_only_the_missing_parts_are_sent(push, seaweedfs, place, model):
+    killed = push("--connections", "2", AFTER="4", SIGNAL=str(int(signal.SIGKILL)))
+    assert killed.returncode == -signal.SIGKILL
+    store = open_store(place, env=seaweedfs.env)
+    assert COMPLETE_NAME not in {info.key for info in store.list("")}
+    again = push("--json")
+    assert again.returncode == 0, again.stderr
+    document = json.loads(again.stdout)
+    assert document["bytes"] - document["sent_bytes"] >= 4 * PART
+    assert sum(file["kept_bytes"] for file in document["files"]) >= 4 * PART
+    same(seaweedfs, place, model)
+
+
+def test_ctrl_c_says_how_to_go_on_and_what_was_sent_is_kept(push, seaweedfs, place, model):
+    stopped = push("--connections", "1", AFTER="3", SIGNAL=str(int(signal.SIGINT)))
+    assert stopped.returncode == 130
+    assert stopped.stderr == "glowplug: interrupted; the same command goes on from here\n"
+    document = json.loads(push("--json").stdout)
+    assert sum(file["kept_bytes"] for file in document["files"]) >= 3 * PART
+    same(seaweedfs, place, model)
+
+
+def test_a_bucket_that_is_not_there_is_one_line(seaweedfs, model, tmp_path):
+    command = [sys.executable, "-m", "glowplug", "weights", "push", str(model), "s3://no-such-bucket/m"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)} | seaweedfs.env
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 1
+    assert "no-such-bucket" in ended.stderr
+    assert "Traceback" not in ended.stderr
