@@ -106,11 +106,11 @@ class _Steps:
             for start in range(0, file.size_bytes, _STEP_BYTES):
                 size = min(_STEP_BYTES, file.size_bytes - start)
                 if room is not None:
-                    if size > room:
-                        self.complete = False
-                        break
+                    self.complete = self.complete and size <= room
+                    size = min(size, room)
                     room -= size
-                self._left.append((source.name_of(file), start, size))
+                if size:
+                    self._left.append((source.name_of(file), start, size))
         self._left.reverse()
 
     def work(self) -> None:
