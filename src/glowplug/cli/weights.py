@@ -10,6 +10,7 @@ from glowplug.cli.lazy import lazy_group
 _COMMANDS = {
     "inspect": ("glowplug.cli.weights_inspect", "Show what a checkpoint holds."),
     "push": ("glowplug.cli.weights_push", "Bring a checkpoint into a store."),
+    "seal": ("glowplug.cli.weights_seal", "Sign a checkpoint's digests, or check it against them."),
 }
 
 app = typer.Typer(

@@ -1,0 +1,40 @@
+"""Options of the commands that fetch weights: over what the environment says, and named as its variables are."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from glowplug.units import parse_bandwidth, parse_bytes
+from glowplug.weights.settings import FetchSettings
+
+Uri = Annotated[str, typer.Argument(metavar="URI", help="s3://bucket/prefix, https://..., file:///... or a path.")]
+Concurrency = Annotated[int | None, typer.Option(min=1, max=256, help="Requests at once. Default: found while it runs.")]
+Chunk = Annotated[str | None, typer.Option(metavar="SIZE", help="Largest request, such as 8MiB.")]
+Memory = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory for what is under way, such as 512MiB.")]
+MaxBandwidth = Annotated[str | None, typer.Option(metavar="SPEED", help="Cap, such as 500MB/s or 4Gbit/s.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def fetch_settings(*, concurrency: int | None = None, chunk: str | None = None, max_bandwidth: str | None = None) -> FetchSettings:
+    """The environment's settings with the options over them.
+
+    Raises:
+        UsageError: a value that can't be.
+    """
+    return FetchSettings.from_env(os.environ).over(
+        concurrency=concurrency,
+        chunk_bytes=parse_bytes(chunk, name="--chunk") if chunk else None,
+        max_bandwidth=parse_bandwidth(max_bandwidth, name="--max-bandwidth") if max_bandwidth else None,
+    )
+
+
+def memory_bytes(memory: str | None, default: int) -> int:
+    """The option's bytes.
+
+    Raises:
+        UsageError: not a size.
+    """
+    return parse_bytes(memory, name="--memory") if memory else default
