@@ -64,7 +64,7 @@ class VllmAdapter:
         """The model's checkpoint; None if the command starts no vLLM server."""
         command = unwrap(argv, env, cwd)
         entry = _entry(command, python_command(command))
-        return weights_request(command, entry[1], serve=entry[0]) if entry else None
+        return weights_request(command, entry[1], env, cwd, serve=entry[0]) if entry else None
 
     def launch(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Launch | None:
         """Describe the command; None if it starts no vLLM server."""

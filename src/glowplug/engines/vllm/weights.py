@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from glowplug.engines.accelerators import accelerators
-from glowplug.engines.base import WeightsRequest
+from glowplug.engines.base import Handover, WeightsRequest
+from glowplug.engines.command import unwrap
 from glowplug.engines.interpreter import Question, python_command
 from glowplug.engines.model import hub_snapshot
 from glowplug.engines.software import Software
@@ -29,7 +30,6 @@ from glowplug.units import GIB
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from glowplug.engines.base import Handover
     from glowplug.engines.command import Command
     from glowplug.engines.vllm.arguments import Arguments
 
@@ -45,12 +45,16 @@ _RANK_BYTES = 3 * GIB
 _CPU_KV_CACHE_GIB = 4  # where VLLM_CPU_KVCACHE_SPACE does not say
 
 
-def weights_request(command: Command, words: Sequence[str], *, serve: bool) -> WeightsRequest | None:
+def weights_request(
+    command: Command, words: Sequence[str], env: Mapping[str, str], cwd: str, *, serve: bool
+) -> WeightsRequest | None:
     """What a server's command will load.
 
     Args:
         command: the server's own, without launchers.
         words: vLLM's arguments, the last words of the command.
+        env: the environment that the launchers before it get.
+        cwd: the folder that they start in.
         serve: whether it is ``vllm serve``.
 
     Raises:
@@ -82,12 +86,13 @@ def weights_request(command: Command, words: Sequence[str], *, serve: bool) -> W
     def rewrite(handover: Handover) -> tuple[tuple[str, ...], dict[str, str]]:
         before = command.argv[: len(command.argv) - len(words)]
         argv = command.around((*before, *_rewritten(words, arguments, handover.folder, serve=serve)))
-        return argv, {**_environment(command.env, handover), RANKS: str(request.ranks)}
+        return argv, {**_environment(env, handover), RANKS: str(request.ranks)}
 
-    return replace(request, rewrite=rewrite, obstacle=lambda: _obstacle(command))
+    return replace(request, rewrite=rewrite, obstacle=lambda: _obstacle(*rewrite(_NOWHERE), env=env, cwd=cwd))
 
 
 _PLACEHOLDER = "/glowplug/weights"
+_NOWHERE = Handover(_PLACEHOLDER, "", "", "")
 
 
 def _rewritten(words: Sequence[str], arguments: Arguments, folder: str, *, serve: bool) -> list[str]:
@@ -153,11 +158,12 @@ def _environment(env: Mapping[str, str], handover: Handover) -> dict[str, str]:
     return variables
 
 
-def _obstacle(command: Command) -> str:
+def _obstacle(argv: Sequence[str], variables: Mapping[str, str], *, env: Mapping[str, str], cwd: str) -> str:
     """Why vLLM would not find our loader; empty if it would."""
-    path = command.env.get("PYTHONPATH")
-    env = {**command.env, "PYTHONPATH": f"{PLUGIN_FOLDER}{os.pathsep}{path}" if path else PLUGIN_FOLDER}
-    command = replace(command, env=env)
+    command = unwrap(argv, {**env, **variables}, cwd)
+    for name, value in variables.items():
+        if command.env.get(name) != value:
+            return f"the command itself decides about {name}; set variables before glowplug run instead"
     python = python_command(command)
     interpreter = Question(python, command).answer() if python else None
     if interpreter is None:

@@ -67,7 +67,7 @@ def _start(words: list[str], path: str, until_s: float, env: Mapping[str, str]) 
     said = tempfile.TemporaryFile()  # noqa: SIM115  closed below; a pipe that nobody reads could fill
     # Its standard input is ours: when this process ends, however, the feeder reads the end of it, and ends too.
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=said, stderr=said, env=dict(env), start_new_session=True)
-    threading.Thread(target=process.wait, name="glowplug-feeder", daemon=True).start()  # no zombie is left in the engine
+    threading.Thread(target=_reap, args=(process,), name="glowplug-feeder", daemon=True).start()
     with said:
         while not _listens(path):
             ended = process.poll() is not None
@@ -80,6 +80,13 @@ def _start(words: list[str], path: str, until_s: float, env: Mapping[str, str]) 
             words_of_it = " ".join(said.read().decode(errors="replace").split())
             what = f"ended with exit code {process.returncode}" if ended else "was not ready in time"
             raise LocalError(f"glowplug weights serve {what}: {words_of_it or 'it said nothing'}", object=words[-1])
+
+
+def _reap(process: subprocess.Popen[bytes]) -> None:
+    """Wait for its end, so that no zombie is left in the engine, and keep our end of its standard input open until then."""
+    process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def _command(env: Mapping[str, str]) -> list[str]:
