@@ -26,6 +26,7 @@ class Window:
         self._plan = plan
         self._starts = [range_.position for range_ in plan.ranges]
         self._absent = set(range(readers))
+        self._known: set[int] = set()  # came, or were given up
         self._consumed: dict[object, int] = {}
         self._complete = 0
         self._floor = 0
@@ -41,12 +42,10 @@ class Window:
         return frozenset(self._absent)
 
     def expect(self, readers: int) -> None:
-        """So many readers there will be, as one of them has told. Those that came already are no longer absent."""
-        self._absent = {reader for reader in self._absent if reader < readers}
-
-    def await_also(self, reader: int) -> None:
-        """One more reader is expected, which nobody knew of before. Only while the window stands at its begin."""
-        self._absent.add(reader)
+        """So many readers there will be, as one of them has told. More than before count only while nothing was overwritten."""
+        expected = set(range(readers)) - self._known
+        self._absent = expected if self._floor == 0 else self._absent & expected
+        self._move()
 
     def attach(self, reader: int, key: object) -> bool:
         """A reader comes. False: what it would need first is overwritten already.
@@ -58,6 +57,7 @@ class Window:
         if self._floor:
             return False
         self._absent.discard(reader)
+        self._known.add(reader)
         self._consumed[key] = 0
         return True
 
@@ -74,6 +74,7 @@ class Window:
 
     def give_up(self) -> None:
         """Wait no longer for readers that have not come."""
+        self._known |= self._absent
         self._absent.clear()
         self._move()
 
