@@ -16,7 +16,7 @@ from glowplug.errors import LocalError, ObjectChanged, ObjectNotFound
 from glowplug.store import local_errors
 from glowplug.weights import page_cache
 from glowplug.weights.base import Entry, Retry
-from glowplug.weights.sources.direct import ALIGNMENT_BYTES, DirectReading, stretch
+from glowplug.weights.sources.direct import ALIGNMENT_BYTES, DirectReading, is_aligned, stretch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +111,7 @@ class LocalSource:
         """The part of a range to read with ``O_DIRECT``, as begin and end; empty if none."""
         if not self._direct.may:
             return 0, 0
-        begin, end = stretch(target, start)
+        begin, end = stretch(target.nbytes, start)
         if end > begin and self._direct.asks:
             there = page_cache.resident_bytes(fd, start + begin, end - begin)
             if there is None or 2 * there > end - begin:
@@ -123,15 +123,18 @@ class LocalSource:
         fd = self._direct.open(path)
         if fd is None:
             return 0
+        scratch = None if is_aligned(target) else self._direct.scratch()
         done = 0
         try:
             while done < target.nbytes:
-                most_bytes = meter.most_bytes
+                most_bytes = meter.most_bytes if scratch is None else min(meter.most_bytes, scratch.nbytes)
                 piece = target[done : done + most_bytes - most_bytes % ALIGNMENT_BYTES]
                 if not piece:
                     break
                 with self._direct.timed(piece.nbytes):
-                    count = os.preadv(fd, [piece], start + done)
+                    count = os.preadv(fd, [piece if scratch is None else scratch[: piece.nbytes]], start + done)
+                if scratch is not None:
+                    piece[:count] = scratch[:count]
                 done += count
                 meter.advance(count)
                 if count % ALIGNMENT_BYTES or not count:
