@@ -1,0 +1,64 @@
+"""Small requests, tried a few times: for headers and configuration files, where nothing is gained by going on in the middle."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from glowplug.errors import Unreachable
+from glowplug.units import MIB
+from glowplug.weights.base import Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from glowplug.weights.base import Meter
+
+_T = TypeVar("_T")
+
+ATTEMPTS = 4
+SILENCE_S = 10.0
+_PAUSE_S = 0.2
+
+
+class Patience:
+    """Ends a request that has been silent for too long. Satisfies ``weights.base.Meter``."""
+
+    most_bytes = MIB
+
+    def __init__(self) -> None:
+        self._heard_s = time.monotonic()
+
+    def connected(self, abort: Callable[[], None]) -> None:
+        """Nobody ends a small request from outside."""
+
+    def advance(self, size_bytes: int) -> None:
+        """See ``Meter.advance``."""
+        now = time.monotonic()
+        if size_bytes:
+            self._heard_s = now
+        elif now - self._heard_s > SILENCE_S:
+            raise Retry("no answer in time")
+
+
+def with_patience(request: Callable[[Meter], _T], *, name: str) -> _T:
+    """What the request returns, after up to ``ATTEMPTS`` attempts with a back-off and jitter. Blocks.
+
+    Args:
+        request: called once an attempt.
+        name: of the object, for the error.
+
+    Raises:
+        Unreachable: all attempts failed.
+    """
+    reason = ""
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(random.uniform(0, _PAUSE_S * 2 ** (attempt - 1)))
+        try:
+            return request(Patience())
+        except Retry as retry:
+            reason = retry.reason
+    hint = "check the URL, the network policy and the route to the server"
+    raise Unreachable(f"{name} can't be read after {ATTEMPTS} attempts: {reason}", object=name, hint=hint)
