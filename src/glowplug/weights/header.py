@@ -41,7 +41,9 @@ def data_start(raw: bytes, *, name: str, size_bytes: int) -> int:
         BadCheckpoint: the file is too short, or the length can't be.
     """
     if len(raw) < LENGTH_BYTES or size_bytes < LENGTH_BYTES:
-        _refuse(name, f"it has {count(min(len(raw), size_bytes), 'byte')}, too few for a safetensors file")
+        _refuse(
+            name, f"it has {count(size_bytes if size_bytes < LENGTH_BYTES else len(raw), 'byte')}, too few for a safetensors file"
+        )
     length = int.from_bytes(raw[:LENGTH_BYTES], "little")
     if length > MAX_HEADER_BYTES:
         _refuse(name, f"its header would be {length} bytes long, and the format allows {MAX_HEADER_BYTES}")
