@@ -40,11 +40,14 @@ class Node:
             uri="mem://model",
             ranks=ranks,
             grace_s=grace_s,
-            on_floor=lambda floor: self.filler.consumed(floor),
+            on_floor=self._move,
         )
         self.filler = Filler(self.plan, self.contents, self.buffer.view, self.service.progress)
         self.path = self.service.path
         self.service.start()
+
+    def _move(self, floor):
+        self.filler.consumed(floor)
 
     def rank(self, rank=0, ranks=1, **behaviour):
         return Rank(self.path, rank, ranks, **behaviour)
@@ -336,7 +339,7 @@ def test_without_anybody_there_a_rank_gives_up_in_time(tmp_path):
     assert str(tmp_path / "none") in told["message"]
 
 
-def test_nothing_is_left_open(node):
+def test_nothing_is_left_open():
     def opened():
         return len(os.listdir("/proc/self/fd")), threading.active_count()
 
