@@ -30,13 +30,16 @@ LAZILY_IMPORTED = (
     "cryptography.hazmat.primitives.serialization",
 )
 
+# These run inside an engine and import its torch, which is not here.
+IN_ENGINES = ("glowplug.engines.vllm.loader.",)
+
 
 def import_all() -> None:
     """Every module of Glowplug, and what those import only when they need it. Raises the first ImportError."""
     import glowplug  # noqa: PLC0415  the path is set only now
 
     for module in pkgutil.walk_packages(glowplug.__path__, "glowplug."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and not module.name.startswith(IN_ENGINES):
             importlib.import_module(module.name)
     for name in LAZILY_IMPORTED:
         importlib.import_module(name)
