@@ -3,7 +3,7 @@
 One connection to an object store brings 50-100 MB/s, a pod's network 1-12 GB/s, and a store behind a slow disk 100 MB/s in all: no
 number suits all of them. So the fetch begins with a few requests and climbs while that pays. Each level is measured for a moment;
 one that brings clearly more is kept and the next is tried, one that does not is left again. What was found is tried again now and
-then, as networks change. A server that asks for less gets less at once, and its word holds for a while.
+then, as networks change. A server that asks for less gets less at once, and then slowly what it had before.
 
 Pure: fed with times and byte counts, it opens nothing and waits for nothing.
 """
@@ -18,9 +18,13 @@ SETTLE_S = 0.15
 MEASURE_S = 0.3
 HOLD_S = 4.0
 """After a try that did not pay."""
-CALM_S = 5.0
-"""After the server asked for less, nothing above the lowered level is tried for so long."""
-_LESS = 0.6
+CALM_S = 1.5
+"""So long after the server last asked for less, it gets a request more."""
+RISE_S = 0.5
+"""And another one after each of these, up to what it had complained of."""
+_CUT_S = 1.0
+"""Answers that ask for less within this are about the same moment."""
+_LESS = 0.7
 
 
 class Climb:
@@ -41,7 +45,9 @@ class Climb:
         self._since: tuple[float, int] | None = None
         self._settled_s = 0.0
         self._next_try_s = 0.0
+        self._next_cut_s = 0.0
         self._calm_until_s = 0.0
+        self._rise_to = lowest
 
     @property
     def level(self) -> int:
@@ -59,11 +65,10 @@ class Climb:
         if now_s < self._calm_until_s:
             self._since = None
             return self._level
-        if self._level < self._lowest:
-            # The server has not complained for a while: slowly back.
-            self._change(now_s, self._level + 1)
-            self._calm_until_s = now_s + CALM_S / 4
-            return self._level
+        if self._level < self._rise_to:
+            self._calm_until_s = now_s + RISE_S
+            self._next_try_s = now_s + HOLD_S
+            return self._change(now_s, self._level + 1)
         if not busy or now_s < self._settled_s:
             self._since = None
             return self._level
@@ -76,11 +81,13 @@ class Climb:
         return self._judge(now_s, (received_bytes - before) / (now_s - begun_s))
 
     def slow_down(self, now_s: float) -> int:
-        """The server asked for fewer requests. Several such answers within a moment count once."""
-        if now_s >= self._calm_until_s - CALM_S + SETTLE_S:
-            self._change(now_s, max(1, int(self._level * _LESS)))
+        """The server asked for fewer requests. Answers at the same moment count once."""
+        self._calm_until_s = now_s + CALM_S
+        if now_s >= self._next_cut_s:
+            self._next_cut_s = now_s + _CUT_S
+            self._rise_to = max(self._lowest, self._level)
             self._below = None
-            self._calm_until_s = now_s + CALM_S
+            self._change(now_s, max(1, int(self._level * _LESS)))
         return self._level
 
     def _judge(self, now_s: float, bytes_per_s: float) -> int:
