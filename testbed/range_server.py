@@ -152,7 +152,7 @@ class RangeServer(_Endpoint):
         thread = threading.Thread(target=run, name="range-server", daemon=True)
         with self._lock:
             self._threads.add(thread)
-        thread.start()
+            thread.start()  # with the lock held: whoever stops the server joins only what has started
 
     def _accept(self) -> None:
         while True:
