@@ -80,7 +80,7 @@ def test_it_is_a_folder_of_one_module_and_its_metadata_that_anybody_may_read(plu
 
 @pytest.mark.parametrize("python", pythons())
 def test_an_engine_registers_the_loader_once_from_the_standard_library_and_its_own_packages(plug_in, injected, stubs, python):
-    before = sorted(map(str, injected.rglob("*")))
+    before = set(map(str, injected.rglob("*")))
     env = {"PYTHONPATH": f"{plug_in}{os.pathsep}{stubs}"}
     done = subprocess.run([python, "-S", "-c", ENGINE], env=env, cwd="/", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -91,4 +91,5 @@ def test_an_engine_registers_the_loader_once_from_the_standard_library_and_its_o
     assert files, "the loader was imported"
     assert [file for file in files if not file.startswith(str(package))] == []
     assert str(package.parent) not in path, "nothing that Glowplug carries can be imported by mistake"
-    assert sorted(map(str, injected.rglob("*"))) == before
+    left = set(map(str, injected.rglob("*"))) - before
+    assert {os.path.basename(path).partition(".")[0] for path in left} <= {"glowplug_vllm"}, "Python's own, where it may write"

@@ -2,7 +2,7 @@
 
 This folder is what is put on that path: it holds this module and its metadata, and nothing that an engine could import by
 mistake. The ``glowplug`` package that lies above it is loaded by its path. Neither its requirements nor its other neighbours
-become importable, and nothing is written beside it.
+become importable, and no bytecode is written beside it.
 """
 
 from __future__ import annotations
