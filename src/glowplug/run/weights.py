@@ -180,6 +180,7 @@ class Weights:
         from glowplug.weights.feed import Feed  # noqa: PLC0415  the same
         from glowplug.weights.memory import choose_memory  # noqa: PLC0415  the same
         from glowplug.weights.metadata_folder import make_metadata_folder  # noqa: PLC0415  the same
+        from glowplug.weights.plan import least_memory_bytes  # noqa: PLC0415  the same
         from glowplug.weights.sources.open import open_source  # noqa: PLC0415  the same
 
         source = open_source(request.uri, env=self._own.env)
@@ -189,7 +190,7 @@ class Weights:
             checkpoint.size_bytes,
             requested=self._options.host_memory or settings.memory,
             engine_bytes=request.engine_bytes(checkpoint.size_bytes),
-            largest_tensor_bytes=max((tensor.size_bytes for tensor in checkpoint.tensors), default=0),
+            largest_tensor_bytes=least_memory_bytes(checkpoint, block_bytes=seal.block_bytes if seal is not None else None),
         )
         feed = Feed.open(source, checkpoint, settings=settings, memory=memory, ranks=request.ranks, verifier=seal)
         with self._lock:
@@ -201,6 +202,8 @@ class Weights:
         folder = make_metadata_folder(source, checkpoint)
         if seal is not None:
             self._check_small_files(seal, source, checkpoint, folder.path)
+        if folder.notice:
+            self._console.warn(folder.notice)
         self._handover = Handover(str(folder.path), checkpoint.uri, str(feed.socket), own_command())
         self._console.note(memory.reason)
 
