@@ -15,12 +15,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from ranks import Filler, Rank, checkpoint_of, digests_of
 
 from glowplug.errors import LocalError, Unreachable
 from glowplug.weights.host_buffer import HostBuffer
 from glowplug.weights.plan import make_plan
 from glowplug.weights.service import Service
+from tests.weights.ranks import Filler, Rank, checkpoint_of, digests_of
 
 SIZES = [5000, 0, 100_000, 7, 70_000, 300_000, 1, 40_000]
 KIB = 1024
@@ -305,7 +305,7 @@ def test_a_socket_nobody_listens_at_any_more_is_replaced_and_a_live_one_is_not(t
 WRAPPER = """
 import sys, json
 sys.path.insert(0, sys.argv[1])
-from test_service import Node
+from tests.weights.test_service import Node
 here = Node(memory=json.loads(sys.argv[2]))
 here.filler.allow(3)
 here.filler.start()
@@ -317,7 +317,7 @@ sys.stdin.read()
 @pytest.mark.parametrize("memory", [None, 400 * KIB])
 def test_a_wrapper_that_is_killed_makes_the_ranks_fail_at_once_and_say_why(memory):
     wrapper = subprocess.Popen(
-        [sys.executable, "-c", WRAPPER, str(Path(__file__).parent), json.dumps(memory)],
+        [sys.executable, "-c", WRAPPER, str(Path(__file__).parents[2]), json.dumps(memory)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     path = wrapper.stdout.readline().strip()

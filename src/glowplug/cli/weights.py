@@ -9,8 +9,10 @@ from glowplug.cli.lazy import lazy_group
 # Each command is a file of its own, with one command in its ``app``.
 _COMMANDS = {
     "inspect": ("glowplug.cli.weights_inspect", "Show what a checkpoint holds."),
+    "pull": ("glowplug.cli.weights_pull", "Bring a checkpoint to a folder."),
     "push": ("glowplug.cli.weights_push", "Bring a checkpoint into a store."),
     "seal": ("glowplug.cli.weights_seal", "Sign a checkpoint's digests, or check it against them."),
+    "serve": ("glowplug.cli.weights_serve", "Stream a checkpoint to the ranks of this node."),
 }
 
 app = typer.Typer(

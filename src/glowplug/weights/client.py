@@ -60,7 +60,7 @@ class Item(NamedTuple):
     position: int
 
 
-def attach(socket_path: str | os.PathLike[str], *, rank: int, ranks: int, timeout_s: float) -> Attachment:
+def attach(socket_path: str | os.PathLike[str], *, rank: int, ranks: int, timeout_s: float, private: bool = True) -> Attachment:
     """Connect to the process that streams. Blocks until it answers; one that is just starting is waited for.
 
     Args:
@@ -68,6 +68,7 @@ def attach(socket_path: str | os.PathLike[str], *, rank: int, ranks: int, timeou
         rank: number of this process among those of the node that load, from 0.
         ranks: how many these are.
         timeout_s: for all of it.
+        private: full mode: map the memory so that tensors can be written to. False: shared and read-only, for who pins it.
 
     Raises:
         BufferLost: nobody answers there in time.
@@ -89,7 +90,7 @@ def attach(socket_path: str | os.PathLike[str], *, rank: int, ranks: int, timeou
     answer: dict[str, Any] = json.loads(line) if line else {}
     if "welcome" in answer and len(descriptors) == 2:
         connection.settimeout(None)
-        return Attachment(connection, answer["welcome"], descriptors, rest, rank=rank)
+        return Attachment(connection, answer["welcome"], descriptors, rest, rank=rank, private=private)
     connection.close()
     for descriptor in descriptors:
         os.close(descriptor)
@@ -127,7 +128,14 @@ class Attachment:
     """
 
     def __init__(
-        self, connection: socket.socket, welcome: dict[str, Any], descriptors: list[int], received: bytes, *, rank: int
+        self,
+        connection: socket.socket,
+        welcome: dict[str, Any],
+        descriptors: list[int],
+        received: bytes,
+        *,
+        rank: int,
+        private: bool,
     ) -> None:
         self.mode: str = welcome["mode"]
         self.uri: str = welcome["uri"]
@@ -141,7 +149,7 @@ class Attachment:
         data, layout = descriptors
         try:
             rows = json.loads(os.pread(layout, os.fstat(layout).st_size, 0))  # all ranks share one offset: never move it
-            self._map = self._mapped(data)
+            self._map = self._mapped(data, private=private and self.mode == "full")
         except BaseException:
             connection.close()
             raise
@@ -161,11 +169,16 @@ class Attachment:
         self._taken = 0
         self._taken_bytes = 0
 
-    def _mapped(self, data: int) -> mmap.mmap:
-        if self.mode == "full":
+    def _mapped(self, data: int, *, private: bool) -> mmap.mmap:
+        if private:
             flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
             return mmap.mmap(data, self._ring, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         return mmap.mmap(data, self._ring, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+
+    @property
+    def mapping(self) -> memoryview:
+        """All of the buffer, whether it has arrived or not. For registering it with a device."""
+        return self._view
 
     def wait(self, item: Item) -> memoryview:
         """The tensor's bytes, once they are there. In windowed mode everything before it is released.

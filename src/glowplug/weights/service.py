@@ -91,7 +91,7 @@ class Service:
         self._over = threading.Event()
         self._closing = False
         self.ranks: tuple[RankStats, ...] = ()
-        self.has_been_asked = False
+        self._has_served = False
         self._listener = Listener(path)
         self._layout = document("glowplug-layout", _layout(plan))
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -195,7 +195,6 @@ class Service:
 
     def _greet(self, peer: Peer, hello: dict[str, int]) -> None:
         rank, ranks = int(hello["rank"]), int(hello["ranks"])
-        self.has_been_asked = True
         if hello["protocol"] != PROTOCOL:
             reason = f"the loader in the engine speaks protocol {hello['protocol']}, the process that streams speaks {PROTOCOL}"
             self._send(peer, _line({"gone": reason}))
@@ -209,7 +208,7 @@ class Service:
         else:
             self._most_ranks = max(self._most_ranks, ranks)
             self._window.expect(self._most_ranks)
-            peer.is_reader = True
+            peer.is_reader = self._has_served = True
             peer.sent = self._complete
             data = self._buffer.reader()
             try:
@@ -250,7 +249,7 @@ class Service:
         for peer in list(self._peers.values()):
             with contextlib.suppress(OSError):
                 self._tell(peer)
-        if not self._over.is_set() and self.has_been_asked and not self._window.absent and not self.attached:
+        if not self._over.is_set() and self._has_served and not self._window.absent and not self.attached:
             self._over.set()
             self._on_over()
 
@@ -268,7 +267,7 @@ class Service:
         now = time.monotonic()
         if self._held_since is not None:
             self._held_s += now - self._held_since
-        waits = self._window.is_held_by_absent() or (bool(self.ranks) and not self.attached and bool(self._window.absent))
+        waits = self._window.is_held_by_absent() or (self._has_served and not self.attached and bool(self._window.absent))
         self._held_since = now if waits else None
         if waits and self._held_s >= self._grace_s:
             self._window.give_up()
