@@ -12,6 +12,7 @@ import typer
 from glowplug.cache.keyring import SIGNING_KEY, config_home, load_publishing, load_trust
 from glowplug.cache.trust import SEAL
 from glowplug.errors import UsageError
+from glowplug.weights.marker import SEAL_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,4 +48,4 @@ def seal_verifier(trusted_keys: list[str] | None, *, signing_key: str | None = N
         UsageError: a name leads to no key.
     """
     trust = load_trust(os.environ, keys=tuple(trusted_keys or ()), signing_key=signing_key, home=config_home(os.environ))
-    return partial(trust.verify, kind=SEAL)
+    return partial(trust.verify, name=SEAL_NAME, kind=SEAL)

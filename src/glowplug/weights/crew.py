@@ -7,6 +7,7 @@ request under way. These are daemons.
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -17,7 +18,13 @@ _R = TypeVar("_R")
 
 
 def each(
-    work: Callable[[_T], _R], items: Sequence[_T], *, threads: int, name: str, stop: Callable[[], None] | None = None
+    work: Callable[[_T], _R],
+    items: Sequence[_T],
+    *,
+    threads: int,
+    name: str,
+    stop: Callable[[], None] | None = None,
+    linger_s: float = 0.0,
 ) -> list[_R]:
     """What ``work`` makes of each item, in the items' order. They are begun in that order, so many at a time. Blocks.
 
@@ -27,6 +34,7 @@ def each(
         threads: at most; no more than there are items.
         name: of the threads.
         stop: called at the first error or interrupt, to end the work that is under way.
+        linger_s: how long an interrupt waits for the threads to end.
 
     Raises:
         BaseException: the first error of ``work``, or what interrupted the caller.
@@ -40,6 +48,9 @@ def each(
             thread.join()
     except BaseException as error:
         state.fail(error)
+        deadline_s = time.monotonic() + linger_s
+        for thread in crew:
+            thread.join(max(0.0, deadline_s - time.monotonic()))
         raise
     if state.failures:
         raise state.failures[0]

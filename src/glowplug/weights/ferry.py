@@ -29,6 +29,7 @@ RING_BYTES = 256 * MIB
 PIECE_BYTES = 8 * MIB
 _LEAST_PIECES = 4  # in the ring, so that fetching and taking overlap
 _MOST_THREADS = 4
+_LINGER_S = 10.0  # for pieces that are being taken when Ctrl-C comes: milliseconds, unless a disk hangs
 
 
 class Piece(NamedTuple):
@@ -86,7 +87,7 @@ def ferry(
     try:
         fetcher.start()
         threads = min(_MOST_THREADS, max(2, len(os.sched_getaffinity(0))))
-        each(carry, range(len(pieces)), threads=threads, name="glowplug-ferry")
+        each(carry, range(len(pieces)), threads=threads, name="glowplug-ferry", stop=fetcher.close, linger_s=_LINGER_S)
         return fetcher.stats()
     finally:
         fetcher.close()
