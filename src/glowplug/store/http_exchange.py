@@ -4,9 +4,11 @@ For bodies of gigabytes in requests of megabytes. ``http.client`` would do, but 
 receiving 8 MiB costs, it can't be waited for in small steps, and nobody else can end its wait. So the head of the answer is read
 and parsed here, on a connection that ``s3_http.Connections`` made and keeps.
 
-**Few system calls.** A plain socket is read with ``MSG_WAITALL`` in pieces of a megabyte or more, so a thread wakes and takes the
+**Few system calls.** A plain socket is read with ``MSG_WAITALL`` in pieces of megabytes, so a thread wakes and takes the
 interpreter's lock once a piece and not once a packet. ``SO_RCVTIMEO`` ends each wait after ``TICK_S`` with what came until then:
-the caller is asked at least that often whether to go on.
+the caller is asked at least that often whether to go on. Measured on two processors over loopback, in CPU seconds for a GB received
+into memory that was touched before: pieces of 8 MiB 0.23, of 1 MiB 0.29, without ``MSG_WAITALL`` 0.25 and 0.28, of 256 KiB 0.39;
+the same loop in C 0.21.
 
 This module knows no statuses and no retries: what an answer means is the caller's business.
 """
@@ -183,7 +185,7 @@ class Exchange:
         try:
             if isinstance(sock, ssl.SSLSocket):
                 sock.settimeout(TICK_S)
-            else:
+            elif sock.gettimeout() is not None:  # else it has carried a request of ours
                 sock.settimeout(None)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL)
             sock.sendall(self._request)

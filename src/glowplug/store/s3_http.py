@@ -28,6 +28,7 @@ CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 10.0
 """Longest silence on a connection, not the longest transfer."""
 _IDLE_LIMIT_S = 15.0  # Amazon closes an idle connection after about 20 s
+_BUSY_S = 0.5
 _IDLE_CONNECTIONS = 32
 _SEND_BLOCK_BYTES = 1 << 20
 
@@ -132,7 +133,9 @@ class Connections:
                 since_s, connection = self._idle.pop()
             except IndexError:
                 return self.fresh(announce), False
-            if time.monotonic() - since_s < _IDLE_LIMIT_S and not _has_ended(connection.sock):
+            idle_s = time.monotonic() - since_s
+            # Who watches its requests sends a GET, which is sent again if the connection has just ended.
+            if idle_s < _IDLE_LIMIT_S and ((announce and idle_s < _BUSY_S) or not _has_ended(connection.sock)):
                 if announce:
                     announce(connection.sock)
                 return connection, True

@@ -40,7 +40,7 @@ RIVALS = 4
 """Second requests at once."""
 LOCAL_THREADS = 8
 TICK_S = 0.05
-_REMOTE_PIECE_BYTES = MIB
+_REMOTE_PIECE_BYTES = 8 * MIB
 _LOCAL_PIECE_BYTES = 8 * MIB
 _PAUSE_S = 0.1
 """Upper bound of the first pause; doubles with each failure. Drawn evenly below the bound ("full jitter")."""

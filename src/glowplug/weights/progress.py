@@ -39,6 +39,8 @@ class Progress:
         self._on_error = on_error
         self._moved = threading.Condition()
         self._telling = threading.Lock()
+        self._targets: list[int] = []
+        """What is waited for: waking a thread that must go on waiting costs as much as receiving a range's head."""
         self._there = bytearray(len(plan.ranges))
         self._front = 0
         self._complete = 0
@@ -61,7 +63,8 @@ class Progress:
                 self._front += 1
             all_there = self._front == len(ranges)
             self._complete = self._plan.length if all_there else ranges[self._front].position
-            self._moved.notify_all()
+            if any(target <= self._complete for target in self._targets):
+                self._moved.notify_all()
         with self._telling:
             # Another thread may have told it already, or more.
             if (position := self._complete) > self._told:
@@ -72,7 +75,11 @@ class Progress:
     def wait(self, position: int, timeout_s: float | None) -> int:
         """See ``Fetcher.wait``."""
         with self._moved:
-            self._moved.wait_for(lambda: self._complete >= position or self.error or self._closed, timeout_s)
+            self._targets.append(position)
+            try:
+                self._moved.wait_for(lambda: self._complete >= position or self.error or self._closed, timeout_s)
+            finally:
+                self._targets.remove(position)
             if self._complete < position:
                 if self.error:
                     raise self.error
