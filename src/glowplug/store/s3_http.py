@@ -136,8 +136,12 @@ class Connections:
             idle_s = time.monotonic() - since_s
             # Who watches its requests sends a GET, which is sent again if the connection has just ended.
             if idle_s < _IDLE_LIMIT_S and ((announce and idle_s < _BUSY_S) or not _has_ended(connection.sock)):
-                if announce:
-                    announce(connection.sock)
+                try:
+                    if announce:
+                        announce(connection.sock)
+                except OSError as error:
+                    connection.close()
+                    raise ConnectFailed(error) from error
                 return connection, True
             connection.close()
 
@@ -232,7 +236,10 @@ def _dial(
             failure = error
         else:
             return sock
-    raise failure or OSError("the host name has no address")
+    try:
+        raise failure or OSError("the host name has no address")
+    finally:
+        failure = None  # a frame and its own error would keep each other alive, and the callers' buffers with them
 
 
 def describe(error: OSError | http.client.HTTPException) -> str:  # noqa: PLR0911  a table, one line an error
