@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from glowplug.weights import plan as planning
@@ -161,6 +161,9 @@ checkpoints = st.builds(
     skip=st.sampled_from([1, 2, 3]),
     readers=st.integers(1, 3),
     seed=st.integers(0, 1000),
+)
+@example(  # the first wanted tensor does not begin where its file's data does, and fills the whole window
+    checkpoint=checkpoint_of([], [0, 62], data_start=10, holes=3), memory=1, chunk=1, block=None, skip=2, readers=1, seed=0
 )
 def test_every_load_ends_with_every_byte_in_its_place(checkpoint, memory, chunk, block, skip, readers, seed):
     wanted = None if skip == 1 else (lambda tensor: hash_of(tensor.name) % skip == 0)

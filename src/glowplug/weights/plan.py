@@ -69,6 +69,8 @@ def make_plan(
             break
         chunk = _rounded_chunk(min(chunk_bytes, max(ring // _LEAST_RANGES, _LEAST_CHUNK_BYTES)), block_bytes)
         layout = _Layout(checkpoint, stretches, ring, chunk, block_bytes)
+        if layout.length <= ring:
+            break
         needed = layout.least_ring()
         if needed <= ring:
             return layout.plan(ring)
@@ -161,8 +163,9 @@ class _Layout:
 
     def _place(self, stretch: _Stretch) -> Iterator[_Piece]:
         """Give the stretch's tensors their positions; a tensor that would cross the ring's end goes to the next turn."""
-        offset = stretch.start - self._checkpoint.files[stretch.file].data_start
-        # As in the file, so that what its writer aligned is aligned in memory.
+        # As in the file, so that what its writer aligned is aligned in memory. From a window everything is copied, and an offset at
+        # its begin could push the first tensor over its end.
+        offset = 0 if self._ring is not None else stretch.start - self._checkpoint.files[stretch.file].data_start
         position = self.length + (offset - self.length) % ALIGNMENT_BYTES
         begin = done = stretch.start
         for tensor in stretch.tensors:
