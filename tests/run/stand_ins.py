@@ -48,6 +48,7 @@ sys.exit(3 if "fail" in does else 0)
 #       die       exits 9 before it is ready
 #       deaf      needs a second SIGTERM to end
 #       hide      listens where nobody looks
+#       unready   is never ready, and waits for a signal after its weights
 VLLM = """
 import http.server, json, os, pathlib, signal, socketserver, sys, time
 does = os.environ.get("DOES", "").split()
@@ -59,7 +60,22 @@ def say(text):
     print(f"(EngineCore pid={os.getpid()}) INFO 11-29 16:10:30 [core.py:1] {text}", file=sys.stderr, flush=True)
 
 say("Starting to load model ...")
+if option("--load-format") == "glowplug":  # as the loader does it, without torch
+    import hashlib
+    from glowplug.weights.client import attach
+    ranks = int(os.environ["GLOWPLUG_WEIGHTS_RANKS"])
+    for rank in range(ranks):
+        attachment = attach(os.environ["GLOWPLUG_WEIGHTS_SOCKET"], rank=rank, ranks=ranks, timeout_s=10)
+        for item in attachment.tensors:
+            view = attachment.wait(item)
+            print("tensor", rank, item.name, hashlib.sha256(view).hexdigest(), flush=True)
+            del view
+            attachment.release(item)
+        attachment.finish()
+print("argv", json.dumps(words), "PYTHONPATH", os.environ.get("PYTHONPATH"), flush=True)
 say("Loading weights took 0.01 seconds")
+if "unready" in does:
+    time.sleep(600)
 if "die" in does:
     say("No available memory for the cache blocks")
     sys.exit(9)
