@@ -185,6 +185,19 @@ def test_without_a_wrapper_one_process_serves_all_ranks_and_ends_with_them(model
     assert not socket_path.exists()
 
 
+def test_a_window_keeps_the_serving_process_small(tmp_path, socket_path):
+    tensors = write_checkpoint(tmp_path / "m", files=2, tensors=16, elements=(1_500_000, 1_600_000))
+    size = sum(len(data) for _, _, data in tensors.values())
+    with Feeder(tmp_path / "m", socket_path, "--host-memory", "16MiB") as feeder, Rank(socket_path, hold_at_end=True) as rank:
+        assert rank.hear() == {"attached": "windowed"}
+        assert rank.hear() == {"holds": -1}
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{feeder.process.pid}/status").read_text().splitlines())
+        rank.go_on()
+        assert len(rank.end()["digests"]) == 32
+    assert int(status["RssShmem"].split()[0]) * KIB <= 16 * MIB
+    assert int(status["VmHWM"].split()[0]) * KIB < size - 16 * MIB
+
+
 def test_of_several_processes_started_at_once_one_serves(model, socket_path):
     folder, expected = model
     with contextlib.ExitStack() as stack:

@@ -332,6 +332,15 @@ def test_a_wrapper_that_is_killed_makes_the_ranks_fail_at_once_and_say_why(memor
     assert "mem://model" in told["message"]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_service_that_breaks_leaves_no_rank_waiting(node, monkeypatch):
+    here = node(memory=400 * KIB)
+    monkeypatch.setattr(here.filler, "consumed", lambda _: 1 / 0)
+    with here.rank() as rank:
+        assert rank.hear() == {"attached": "windowed"}
+        assert rank.end()["error"] == "BufferLost"
+
+
 def test_without_anybody_there_a_rank_gives_up_in_time(tmp_path):
     with Rank(tmp_path / "none", timeout_s=0.2) as rank:
         told = rank.end()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 GRACE_S = 60.0
 """How long ranks that never came may hold up those that did."""
-_MOST_LINE_BYTES = 64 * 1024
+_NO_DESCRIPTORS_S = 0.02
 
 
 class Service:
@@ -136,8 +136,6 @@ class Service:
         self._poke()
         if self._thread.ident is not None:
             self._thread.join()
-        for peer in list(self._peers.values()):
-            self._drop(peer)
         self._listener.close()
         self._selector.close()
         os.close(self._wake)
@@ -148,10 +146,15 @@ class Service:
             os.eventfd_write(self._wake, 1)
 
     def _run(self) -> None:
-        while not self._closing:
-            for key, events in self._selector.select(self._patience_s()):
-                key.data(events)
-            self._settle()
+        try:
+            while not self._closing:
+                for key, events in self._selector.select(self._patience_s()):
+                    key.data(events)
+                self._settle()
+        finally:  # whatever ended it: nobody is left waiting for a word that does not come
+            self._listener.close()
+            for peer in list(self._peers.values()):
+                self._drop(peer)
 
     def _woken(self, _: int) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -161,6 +164,7 @@ class Service:
         try:
             connection, _address = self._listener.socket.accept()
         except OSError:  # it hung up again, or there are no descriptors left: the others are served all the same
+            time.sleep(_NO_DESCRIPTORS_S)
             return
         peer = Peer(connection)
         if peer.user() != os.geteuid():

@@ -50,7 +50,9 @@ class Listener:
             ) from error
 
     def close(self) -> None:
-        """Stop listening and remove the socket, and the folder if it was made for it."""
+        """Stop listening and remove the socket, and the folder if it was made for it. May be called more than once."""
+        if self.socket.fileno() < 0:
+            return  # by now it may be another one's socket that lies there
         self.socket.close()
         with contextlib.suppress(OSError):
             self.path.unlink()
