@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from glowplug.timeline.bars import ASCII, BLOCKS
 from glowplug.timeline.phases import Phase
 from glowplug.timeline.render import compare, glyphs_for, render
-from glowplug.timeline.report import CacheReport, EngineInfo, PublishReport, StartReport
+from glowplug.timeline.report import CacheReport, EngineInfo, PublishReport, StartReport, WeightsReport
 
 WARM = StartReport(
     outcome="hit",
@@ -40,6 +40,13 @@ COLD = StartReport(
     CacheReport("7a2f" * 16, store="s3://bucket/glowplug"),
     EngineInfo("vllm", "0.32.0"),
 )
+FETCHED = replace(
+    WARM,
+    weights=WeightsReport(
+        "s3://bucket/qwen3-32b", "full", 65_536_000_000, 40.0, start_s=0.25, requests=7813, retries=3, hedges=1, ranks=2,
+        waited_s=5.31, hidden_s=29.75, visible_s=10.25, verified=True,
+    ),
+)  # fmt: skip
 BARE = StartReport("off", "the cache is turned off", 0.0, (), CacheReport(None), EngineInfo("generic", None))
 
 
@@ -71,6 +78,29 @@ def test_the_whole_table_at_80_columns():
     )
 
 
+def test_the_fetch_has_a_row_beside_the_phases_and_two_lines_of_facts():
+    text = render(FETCHED)
+    assert row(text, "fetch").split()[1:3] == ["40.0", "s"]
+    assert set(bar(text, "fetch").strip()) == {"░"}
+    assert text.splitlines().index(row(text, "fetch")) < text.splitlines().index(row(text, "imports"))
+    assert row(text, "unattributed") == row(render(WARM), "unattributed")  # it is no phase of its own
+    facts = text.splitlines()
+    first = facts.index(row(text, "weights   61"))
+    assert facts[first : first + 3] == [
+        "weights   61.0 GiB in 40.0 s (1.5 GiB/s), full buffer, verified, 3 retries, 1",
+        "          hedge",
+        "          29.8 s hidden behind the start, 10.2 s not; 2 ranks waited 5.31 s",
+    ]
+
+
+def test_a_fetch_that_failed_and_files_that_were_read_ahead_are_told_apart():
+    failed = render(replace(WARM, weights=WeightsReport("s3://b/m", "windowed", 1024, 2.0, error="s3://b/m/x: has changed")))
+    assert "the fetch failed: s3://b/m/x: has changed" in failed
+    ahead = render(replace(WARM, weights=WeightsReport("/models/m", "page cache", 3 * 1024**3, 3.0)))
+    assert "3.0 GiB in 3.00 s (1.0 GiB/s) read ahead of the engine" in ahead
+    assert "fetch " not in ahead
+
+
 def test_bars_stand_where_their_phase_stood_in_time():
     text = render(WARM)
     columns = 80 - len(row(text, "ready").partition("│ ")[0]) - 2
@@ -91,7 +121,7 @@ def test_the_rest_that_nobody_accounts_for_is_a_row_of_its_own():
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 132])
-@pytest.mark.parametrize("report", [WARM, COLD, BARE])
+@pytest.mark.parametrize("report", [WARM, COLD, BARE, FETCHED])
 @pytest.mark.parametrize("glyphs", [BLOCKS, ASCII])
 def test_no_line_is_wider_than_asked(report, width, glyphs):
     for line in render(report, width=width, glyphs=glyphs).splitlines():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from glowplug.errors import IncompatibleError
 from glowplug.timeline.phases import Phase
-from glowplug.timeline.report import CacheReport, EngineInfo, PublishReport, StartReport
+from glowplug.timeline.report import CacheReport, EngineInfo, PublishReport, StartReport, WeightsReport
 
 FULL = StartReport(
     outcome="partial",
@@ -23,6 +23,7 @@ FULL = StartReport(
     exit_code=0,
     publish=PublishReport("published", "", "ab" * 32, 67, 3_500_000, 900_000, 1.25),
     notices=("TORCHINDUCTOR_CACHE_DIR is overwritten by vLLM",),
+    weights=WeightsReport("s3://bucket/m", "windowed", 6_000_000_000, 40.0, 0.3, 800, 2, 1, 0, 2, 1.5, 30.0, 10.0, verified=True),
 )
 BARE = StartReport("off", "the cache is turned off", 1.0, (), CacheReport(None), EngineInfo("generic", None))
 
@@ -35,6 +36,8 @@ def test_the_documented_members_are_there_under_their_names():
     assert document["unattributed_s"] == 19.423
     assert document["phases"][1] == {"name": "restore", "start_s": 0.25, "seconds": 0.5}
     assert {"envelope", "generation", "files", "bytes", "saved_s"} <= document["cache"].keys()
+    assert document["weights"]["bytes_per_s"] == 150_000_000.0
+    assert {"uri", "mode", "bytes", "seconds", "hidden_s", "visible_s", "waited_s", "retries"} <= document["weights"].keys()
     assert document["engine"] == {"name": "vllm", "version": "0.32.0"}
 
 
@@ -91,3 +94,9 @@ PHASES = st.lists(st.builds(Phase, st.sampled_from(["a", "b"]), st.floats(-5, 50
 def test_the_unattributed_rest_is_never_negative_nor_longer_than_the_start(phases, wall_s):
     report = StartReport("hit", "", wall_s, tuple(phases), CacheReport(None), EngineInfo("vllm", None))
     assert 0.0 <= report.unattributed_s <= wall_s
+
+
+def test_a_report_from_before_there_were_weights_is_read():
+    document = FULL.to_json()
+    del document["weights"]
+    assert StartReport.from_json(document).weights is None

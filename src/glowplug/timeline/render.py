@@ -1,6 +1,7 @@
 """The start report as a person reads it: one table on stderr at ready, and a comparison of starts.
 
-Each phase's bar stands where the phase stood in time, so the table is the timeline. Plain text, because it is printed inside the
+Each phase's bar stands where the phase stood in time, so the table is the timeline; the light one is the fetch of the weights,
+which goes on beside the others. Plain text, because it is printed inside the
 pod at the very moment that was just measured, and importing a table library would cost more than the cache look-up. Colour only
 repeats what the words say. Never reads a terminal or the environment: the caller says how wide, whether coloured, and whether the
 stream can show block characters.
@@ -44,7 +45,13 @@ _OUTCOME_COLOURS: dict[Outcome, str] = {
     "refused": "\x1b[31m",
     "off": _DIM,
 }
-_PHASE_COLOURS = {"restore": "\x1b[32m", "compile": "\x1b[33m", "weights": "\x1b[35m", "graph capture": "\x1b[36m"}
+_PHASE_COLOURS = {
+    "restore": "\x1b[32m",
+    "fetch": "\x1b[35m",
+    "compile": "\x1b[33m",
+    "weights": "\x1b[35m",
+    "graph capture": "\x1b[36m",
+}
 _OTHER_PHASE_COLOUR = "\x1b[34m"
 
 
@@ -146,9 +153,12 @@ def _waterfall(report: StartReport, width: int, paint: _Paint, glyphs: Glyphs) -
     rows: dict[str, list[Span]] = {}
     for phase in sorted(report.phases, key=lambda phase: phase.start_s):
         rows.setdefault(_printable(phase.name), []).append((phase.start_s, phase.start_s + phase.seconds))
-    for name, spans in rows.items():
+    fetch = report.weights
+    behind = {} if fetch is None or fetch.start_s is None else {"fetch": [(fetch.start_s, fetch.start_s + fetch.seconds)]}
+    for name, spans in sorted((rows | behind).items(), key=lambda row: row[1][0][0]):
         seconds = sum(end - start for start, end in spans)
-        bar = glyphs.bar(spans, report.wall_s, bar_columns)
+        shown = [(start, min(end, report.wall_s)) for start, end in spans]
+        bar = glyphs.bar(shown, report.wall_s, bar_columns, light=name in behind)  # light: it goes on while something else does
         yield f"{name:<{_NAME_COLUMNS}}{format_seconds(seconds):>{_SECONDS_COLUMNS}} {glyphs.axis} " + paint(
             _PHASE_COLOURS.get(name, _OTHER_PHASE_COLOUR), bar
         )
@@ -194,7 +204,7 @@ def _weights(weights: WeightsReport) -> Iterator[tuple[str, str]]:
         yield "", f"the fetch failed: {weights.error}"
     elif weights.ranks:
         hidden, visible, waited = map(format_seconds, (weights.hidden_s, weights.visible_s, weights.waited_s))
-        yield "", f"{hidden} of it hidden behind the start, {visible} not; {count(weights.ranks, 'rank')} waited {waited} for bytes"
+        yield "", f"{hidden} hidden behind the start, {visible} not; {count(weights.ranks, 'rank')} waited {waited}"
 
 
 def _count(number: int, noun: str) -> str:
