@@ -31,7 +31,7 @@ LAZILY_IMPORTED = (
 )
 
 # These run inside an engine and import its torch, which is not here.
-IN_ENGINES = ("glowplug.engines.vllm.loader.",)
+IN_ENGINES = ("glowplug.engines.vllm.loader.", "glowplug.weights.tensors")
 
 
 def import_all() -> None:

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from glowplug.engines.vllm.loader.pinning import Pinned
-from glowplug.engines.vllm.loader.tensors import tensor_over
+from glowplug.weights.tensors import tensor_of, tensor_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -71,16 +71,11 @@ class Streaming:
             begun_s = time.monotonic()
             view = self._attachment.wait(item)
             self.waited_s += time.monotonic() - begun_s
-            tensor = tensor_over(view, item.dtype, item.shape)
             self.taken_bytes += item.size_bytes
-            if is_full:
-                yield item.name, tensor
-                self._attachment.release(item)
-            else:
-                owned = tensor.clone()
-                del tensor, view
-                self._attachment.release(item)
-                yield item.name, owned
+            tensor = (tensor_over if is_full else tensor_of)(view, item.dtype, item.shape)
+            del view
+            self._attachment.release(item)
+            yield item.name, tensor
         self._attachment.finish(skipped=self._skipped)
 
     def close(self) -> None:
