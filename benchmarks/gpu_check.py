@@ -318,7 +318,7 @@ _COPIERS = {"pageable": Blocking, "registered": Asynchronous, "registered_ring":
 
 
 def compiled(device: Device, options: argparse.Namespace) -> dict[str, Any]:
-    """A program with ``torch.compile``: cold, and with what the cold one compiled, in other folders."""
+    """A program with ``torch.compile``: cold, and with what the cold one compiled."""
     del device
     work = Path(tempfile.mkdtemp(prefix="compile-", dir=options.folder))
     program = work / "program.py"
@@ -341,7 +341,10 @@ def compiled(device: Device, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _compile_under_glowplug(program: Path, work: Path, kind: str, device: str) -> str:
-    options = ["--store", f"file://{work}/store", "--cache-dir", str(work / f"live-{kind}"), "--report", str(work / f"{kind}.json")]
+    shutil.rmtree(
+        work / "live", ignore_errors=True
+    )  # the same path each time: of an unknown program nobody knows what it writes down
+    options = ["--store", f"file://{work}/store", "--cache-dir", str(work / "live"), "--report", str(work / f"{kind}.json")]
     command = [sys.executable, "-m", "glowplug", "run", *options, "--settle", "0s", "--", sys.executable, str(program), device]
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
     env = {**os.environ, "PYTHONPATH": path, "XDG_CONFIG_HOME": str(work / "config")}
