@@ -18,6 +18,7 @@ from weights_samples import random_tensors, write_checkpoint, write_index, write
 from glowplug.errors import LocalError
 from glowplug.weights import metadata_folder
 from glowplug.weights.checkpoint import open_checkpoint
+from glowplug.weights.header_stubs import header_stubs
 from glowplug.weights.metadata_folder import make_metadata_folder
 from glowplug.weights.small_files import is_small_file
 from glowplug.weights.sources.local import LocalSource
@@ -75,7 +76,8 @@ def test_it_holds_what_an_engine_reads_and_nothing_else(model, base):
     made = make(model, base)
     expected = {name: data for name, data in content(model).items() if is_small_file(name)}
     assert set(expected) == {"config.json", "tokenizer.json", "model.safetensors.index.json", "1_Pooling/config.json"}
-    assert content(made.path) == expected
+    stubs = header_stubs(open_checkpoint(LocalSource(model)))
+    assert content(made.path) == expected | stubs
     assert made.path == base / made.identity[:32]
     assert re.fullmatch(r"[0-9a-f]{64}", made.identity)
     assert (made.files, made.bytes, made.notice) == (4, sum(map(len, expected.values())), "")
@@ -180,6 +182,7 @@ def test_a_damaged_folder_is_replaced(model, base, damage):
 @pytest.mark.parametrize("what", ["base", "folder", "link in its place"])
 def test_what_belongs_to_another_user_is_passed_over(model, base, what):
     made = make(model, base)
+    expected = content(made.path)
     if what == "link in its place":
         made.path.rename(base / "x")
         made.path.symlink_to("x")
@@ -189,7 +192,7 @@ def test_what_belongs_to_another_user_is_passed_over(model, base, what):
     assert f"belongs to user {STRANGER}" in other.notice
     assert "compile cache" in other.notice
     assert private(base).stat().st_mode & 0o777 == 0o700
-    assert content(other.path) == {name: data for name, data in content(model).items() if is_small_file(name)}
+    assert content(other.path) == expected
 
 
 def test_a_file_of_another_user_in_it_is_replaced(model, base):
@@ -361,3 +364,19 @@ def test_the_index_is_written_as_it_is(model, base):
     write_index(model, json.loads((model / "model.safetensors.index.json").read_text())["weight_map"])
     made = make(model, base)
     assert (made.path / "model.safetensors.index.json").read_bytes() == (model / "model.safetensors.index.json").read_bytes()
+
+
+def test_the_headers_of_the_weights_are_there_and_no_weight(model, base):
+    """vLLM reads types and names from the headers beside the configuration before it loads anything."""
+    made = make(model, base)
+    for path in model.glob("*.safetensors"):
+        header, stub = (read_header(file) for file in (path, made.path / path.name))
+        assert stub == {name: entry for name, entry in header.items() if name != "__metadata__"}
+        size = (made.path / path.name).stat().st_size
+        assert size == 8 + int.from_bytes((made.path / path.name).read_bytes()[:8], "little")  # nothing follows
+
+
+def read_header(path):
+    """As vLLM's ``parse_safetensors_file_metadata`` reads it."""
+    with open(path, "rb") as file:
+        return json.loads(file.read(int.from_bytes(file.read(8), "little")))

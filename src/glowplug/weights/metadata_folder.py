@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from glowplug.errors import LocalError
 from glowplug.units import MIB, count
+from glowplug.weights.header_stubs import header_stubs
 from glowplug.weights.identity import identity
 from glowplug.weights.small_files import MOST_BYTES, read_small_files, small_files
 
@@ -57,7 +58,9 @@ class MetadataFolder(NamedTuple):
 
 
 def make_metadata_folder(source: Source, checkpoint: Checkpoint, *, base: Path | None = None) -> MetadataFolder:
-    """Fetch the small files of a checkpoint, and put them where an engine finds them. Memory: all of them, a few MiB as a rule.
+    """Fetch the small files of a checkpoint, and put them where an engine finds them, beside the headers of its weight files.
+
+    Memory: all of them, a few MiB as a rule.
 
     Args:
         source: where the checkpoint is.
@@ -70,13 +73,14 @@ def make_metadata_folder(source: Source, checkpoint: Checkpoint, *, base: Path |
     """
     content = read_small_files(source, checkpoint)
     digest = identity(checkpoint, content)
+    whole = content | header_stubs(checkpoint)
     _, larger = small_files(checkpoint)
     notices = [f"{', '.join(entry.name for entry in larger)} left out: over {MOST_BYTES // MIB} MiB"] if larger else []
     problem = ""
     for number, place in enumerate(_places(base or BASE)):
         try:
             _make_base(place, 0o700 if number else 0o1777)
-            path = _put(place / digest[:_NAME_LENGTH], content)
+            path = _put(place / digest[:_NAME_LENGTH], whole)
         except (_Unsafe, OSError) as error:
             problem = problem or _reason(error, place)
             continue
