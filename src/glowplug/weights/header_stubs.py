@@ -1,9 +1,9 @@
 """Weight files of which only the header is there: what an engine learns from them without reading a weight.
 
-vLLM looks at the safetensors headers beside ``config.json`` before it loads: for the type of a model whose configuration names none,
-for the layers that a quantised checkpoint left as they were, for a ``lm_head`` of its own. A folder without these files would make
-it decide otherwise than with the whole checkpoint. A stub holds names, types, shapes and offsets, and ends there, so that whoever
-tries to read a weight from it fails at once instead of reading zeros.
+vLLM looks at the safetensors headers beside ``config.json`` before it loads: for the type of a model whose configuration names
+none, for the layers that a quantised checkpoint left as they were, for a ``lm_head`` of its own. A folder without these files would
+make it decide otherwise than with the whole checkpoint. A stub holds names, types, shapes and offsets, and ends there, so that
+whoever tries to read a weight from it fails at once instead of reading zeros.
 """
 
 from __future__ import annotations
