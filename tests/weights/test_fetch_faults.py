@@ -249,7 +249,7 @@ def test_few_second_requests_are_sent_however_slow_the_server_becomes(model, ran
 @pytest.mark.parametrize("memory_bytes", [None, 512 * KIB], ids=["full", "windowed"])
 def test_no_wrong_byte_comes_out_of_a_storm_of_faults(tmp_path, range_server, memory_bytes):
     model = Model(tmp_path, files=3, tensors=24, tensor_bytes=128 * KIB)
-    shares = {name: 0.02 for name in ("stall", "drip", "reset", "short", "drop", "whole", "wrong-range", "500", "503")}
+    shares = dict.fromkeys(("stall", "drip", "reset", "short", "drop", "whole", "wrong-range", "500", "503"), 0.02)
     server = range_server(model.served, bandwidth=60 * MIB)
     with load(model, server, QUICK.over(attempts=12), memory_bytes=memory_bytes) as running:
         server.behaviour.faults = by_chance(shares, seed=7)

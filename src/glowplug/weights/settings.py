@@ -112,7 +112,7 @@ class FetchSettings:
         if "min_concurrency" in found:
             found.setdefault("max_concurrency", max(found["min_concurrency"], usual.max_concurrency))
         if "max_concurrency" in found:
-            found.setdefault("min_concurrency", min(found["max_concurrency"], usual.min_concurrency))
+            found.setdefault("min_concurrency", max(1, min(found["max_concurrency"], usual.min_concurrency)))
         try:
             return usual.over(**found)
         except UsageError as error:
