@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import shutil
 import signal
@@ -120,6 +121,28 @@ def test_what_one_rank_writes_into_its_tensors_no_other_rank_sees_and_no_later_t
         assert scribbler.end()["digests"] == here.expected
         reader.go_on()
         assert reader.end()["digests"] == here.expected
+
+
+def test_a_tensor_that_is_overwritten_at_once_does_not_hide_the_begin_of_the_next_one(node):
+    size = 2 * mmap.PAGESIZE + 100  # the next tensor begins in the page in which this one ends, and in the next request
+    here = node(held=True, sizes=[size, size], files=1, chunk=size)
+    with here.rank(scribble=True, hold_at=1) as rank:
+        assert rank.hear() == {"attached": "full"}
+        here.filler.allow(1)
+        here.filler.wait_filled(1)
+        threading.Event().wait(0.3)  # time enough to be handed out too soon, and written to
+        here.filler.allow(2)
+        assert rank.hear() == {"holds": 1}
+        rank.go_on()
+        assert rank.end()["digests"] == here.expected
+
+
+def test_a_rank_says_how_far_it_is_before_it_waits(node):
+    ring = 24 * mmap.PAGESIZE
+    here = node(memory=ring, sizes=[ring - 1000, 1000, ring, 1000, ring - 1000, 1, ring], files=1)
+    assert here.plan.ring_bytes == ring
+    with here.rank() as rank:
+        assert rank.end()["digests"] == here.expected
 
 
 def test_views_of_a_load_in_full_outlive_the_attachment_and_the_buffer(node):
@@ -283,6 +306,8 @@ def test_a_rank_that_does_not_listen_holds_up_nobody(node):
         deaf.sendall(b'{"hello": {"protocol": 1, "rank": 1, "ranks": 2, "pid": 1}}\n')
         with here.rank(0, 2) as rank:
             assert rank.end()["digests"] == here.expected
+        owed = max(len(peer.outbox) for peer in here.service._peers.values())
+        assert 0 < owed < 100  # one message at most, however many were due
 
 
 def test_a_socket_nobody_listens_at_any_more_is_replaced_and_a_live_one_is_not(tmp_path):
