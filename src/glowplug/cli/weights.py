@@ -9,6 +9,8 @@ from glowplug.cli.lazy import lazy_group
 # Each command is a file of its own, with one command in its ``app``.
 _COMMANDS = {
     "inspect": ("glowplug.cli.weights_inspect", "Show what a checkpoint holds."),
+    "stream": ("glowplug.cli.weights_stream", "Load every tensor and drop it, to measure."),
+    "bench": ("glowplug.cli.weights_bench", "Find the settings that suit this machine and this store."),
     "pull": ("glowplug.cli.weights_pull", "Bring a checkpoint to a folder."),
     "push": ("glowplug.cli.weights_push", "Bring a checkpoint into a store."),
     "seal": ("glowplug.cli.weights_seal", "Sign a checkpoint's digests, or check it against them."),

@@ -55,6 +55,7 @@ def ferry(
     *,
     settings: FetchSettings,
     ring_bytes: int = RING_BYTES,
+    memory: memoryview | None = None,
 ) -> FetchStats:
     """Fetch pieces and hand each over once. Blocks until the last was taken.
 
@@ -65,6 +66,7 @@ def ferry(
         take: called with a piece and its bytes, in several threads at once; the bytes are gone when it returns.
         settings: of the fetch.
         ring_bytes: memory to use; raised to what four pieces need.
+        memory: to use instead, if it is large enough: pages that were written before cost nothing to write again.
 
     Raises:
         GlowplugError: a piece could not be fetched.
@@ -73,7 +75,7 @@ def ferry(
     if not pieces:
         return FetchStats()
     plan, positions = _lay_out(source, files, pieces, settings, ring_bytes)
-    ring = memoryview(mmap.mmap(-1, plan.ring_bytes))
+    ring = memory if memory is not None and memory.nbytes >= plan.ring_bytes else memoryview(mmap.mmap(-1, plan.ring_bytes))
     fetcher = Fetcher(source, plan, ring, settings)
     taken = _Taken(positions, fetcher)
 

@@ -1,0 +1,96 @@
+"""``glowplug weights stream``: a whole load without an engine, to measure it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glowplug.cli.fetching import AsJson, Chunk, Concurrency, MaxBandwidth, Uri, fetch_settings
+from glowplug.cli.output import print_json, progress_bar
+from glowplug.cli.sealing import TrustedKeys, seal_verifier
+from glowplug.errors import UnknownKey, Unsigned
+from glowplug.units import count, format_bytes, format_seconds, parse_bytes
+from glowplug.weights.measure import Measured, measure
+from glowplug.weights.seal import load_seal
+from glowplug.weights.stream import stream_bytes
+
+if TYPE_CHECKING:
+    from glowplug.weights.base import Checkpoint, Source
+    from glowplug.weights.seal import Seal
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command(epilog="Example: glowplug weights stream s3://bucket/models/qwen3-8b --json")
+def stream(
+    uri: Uri,
+    concurrency: Concurrency = None,
+    chunk: Chunk = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE|full", help="Buffer: a size such as 1GiB, or full. Default: 512MiB.")
+    ] = None,
+    max_bandwidth: MaxBandwidth = None,
+    trusted_keys: TrustedKeys = None,
+    as_json: AsJson = False,
+) -> None:
+    """Load every tensor and drop it, to measure: throughput, processor time, requests, retries."""
+    settings = fetch_settings(concurrency=concurrency, chunk=chunk, max_bandwidth=max_bandwidth)
+    memory_bytes = None if memory is None else -1 if memory == "full" else parse_bytes(memory, name="--memory")
+    notes: list[str] = []
+    opened = stream_bytes(
+        uri,
+        env=os.environ,
+        settings=settings,
+        memory_bytes=memory_bytes,
+        find_verifier=lambda source, checkpoint: _seal(source, checkpoint, trusted_keys, notes),
+    )
+    try:
+        with progress_bar("streaming", total_bytes=opened.plan.checkpoint.size_bytes) as progress:
+            measured = measure(opened, progress=progress)
+    except KeyboardInterrupt:
+        print("glowplug: interrupted", file=sys.stderr)
+        raise
+    finally:
+        opened.close()
+    note = "; ".join(notes)
+    if as_json:
+        fetch = measured.fetch
+        print_json({
+            "uri": opened.plan.checkpoint.uri, "tensors": measured.tensors, "bytes": measured.bytes,
+            "seconds": round(measured.seconds, 4), "first_tensor_s": round(measured.first_s, 4),
+            "gb_per_s": round(measured.gb_per_s, 4),
+            "cpu_s": round(measured.cpu_s, 4), "cpu_s_per_gb": round(measured.cpu_s_per_gb, 4), "requests": fetch.requests,
+            "retries": fetch.retries, "hedges": fetch.hedges, "stalls": fetch.stalls, "throttled": fetch.throttled,
+            "bytes_read": fetch.bytes_read, "concurrency": fetch.concurrency, "chunk_bytes": fetch.chunk_bytes,
+            "blocked_s": round(fetch.blocked_s, 4), "mode": measured.mode, "ring_bytes": measured.ring_bytes,
+            "verified": fetch.verified, "note": note,
+        })  # fmt: skip
+    else:
+        _report(measured, note)
+
+
+def _seal(source: Source, checkpoint: Checkpoint, trusted_keys: list[str] | None, notes: list[str]) -> Seal | None:
+    try:
+        return load_seal(source, checkpoint, seal_verifier(trusted_keys))
+    except (UnknownKey, Unsigned) as error:
+        notes.append(error.message)
+        return None
+
+
+def _report(measured: Measured, note: str) -> None:
+    fetch = measured.fetch
+    print(f"{count(measured.tensors, 'tensor')}, {format_bytes(measured.bytes)} in {format_seconds(measured.seconds)}")
+    print(f"  throughput  {measured.gb_per_s:.2f} GB/s, first tensor after {format_seconds(measured.first_s)}")
+    print(f"  processor   {format_seconds(measured.cpu_s)}, {measured.cpu_s_per_gb:.2f} s for each GB")
+    print(f"  requests    {fetch.requests} of up to {format_bytes(fetch.chunk_bytes)}, {fetch.concurrency} at once at the end")
+    trouble = {"retries": fetch.retries, "hedges": fetch.hedges, "stalls": fetch.stalls, "slow-downs": fetch.throttled}
+    print(f"  trouble     {', '.join(f'{number} {name}' for name, number in trouble.items() if number) or 'none'}")
+    print(f"  memory      {measured.mode}, {format_bytes(measured.ring_bytes)}")
+    print(f"  verified    {'by its seal' if fetch.verified else f'no: {note}' if note else 'no: it has no seal'}")
