@@ -219,6 +219,7 @@ def test_a_complete_checkpoint_can_be_sealed_later_without_sending_it_again(mode
     later = pushed(model, target, sealing=SEALING)
     assert later.sealed
     assert later.sent_bytes == 0
+    assert not later.marked
     assert SEAL_NAME in files(target)
 
 

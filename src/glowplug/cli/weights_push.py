@@ -120,6 +120,7 @@ def _report(pushed: Pushed, url: str, *, dry_run: bool) -> None:
         speed = f", {format_bytes(round(pushed.sent_bytes / pushed.seconds))}/s" if pushed.sent_bytes and pushed.seconds else ""
         print(f"pushed {total}, to {url}")
         print(f"  sent {format_bytes(pushed.sent_bytes)} in {format_seconds(pushed.seconds)}{speed}")
-        print(f"  wrote {COMPLETE_NAME}{f' and {SEAL_NAME}' if pushed.sealed else ''}")
+        wrote = [name for name, written in ((SEAL_NAME, pushed.sealed), (COMPLETE_NAME, pushed.marked)) if written]
+        print(f"  wrote {' and '.join(wrote)}")
     for name in pushed.left:
         print(f"note: {url} also holds {name}, which is no part of this checkpoint")

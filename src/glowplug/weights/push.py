@@ -73,6 +73,7 @@ class Pushed:
     Attributes:
         files: weights first.
         sealed: a seal was written.
+        marked: a complete marker was written.
         complete: the marker lies there, and did so before: nothing was changed.
         left: weight files at the target that are no part of the checkpoint.
         seconds: all in all.
@@ -80,6 +81,7 @@ class Pushed:
 
     files: tuple[PushedFile, ...]
     sealed: bool
+    marked: bool
     complete: bool
     left: tuple[str, ...]
     seconds: float
@@ -140,7 +142,7 @@ def push(
     complete = marker is not None and not missing and set(marker.by_name) == {item.name for item in items}
     if dry_run or (complete and not to_seal):
         files = tuple(_reported(item, known, "to send") for item in items)
-        return Pushed(files, sealed=False, complete=complete, left=left, seconds=time.monotonic() - begun)
+        return Pushed(files, sealed=False, marked=False, complete=complete, left=left, seconds=time.monotonic() - begun)
     if COMPLETE_NAME in present and not complete:
         store.delete(COMPLETE_NAME)  # from now on this is no complete checkpoint
     files = tuple(job.send(items, known))
@@ -152,7 +154,7 @@ def push(
         store.delete(SEAL_NAME)  # of what lay there before; it would make every load of the new content fail
     if not complete:
         store.put(COMPLETE_NAME, Marker(tuple(MarkedFile(file.name, file.size_bytes, file.sha256) for file in files)).document())
-    return Pushed(files, sealed=to_seal, complete=False, left=left, seconds=time.monotonic() - begun)
+    return Pushed(files, sealed=to_seal, marked=not complete, complete=False, left=left, seconds=time.monotonic() - begun)
 
 
 class _Push:
