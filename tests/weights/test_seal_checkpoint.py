@@ -174,3 +174,15 @@ def test_a_checkpoint_in_a_bucket_is_sealed_where_it_lies(glowplug, model, seawe
     checked = glowplug("seal", place, "--check", **seaweedfs.env)
     assert checked.returncode == 1
     assert f"{place}/config.json" in checked.stderr
+
+
+def test_a_seal_counts_over_http_too(glowplug, tmp_path, range_server):
+    place = tmp_path / "served" / "bucket" / "m"
+    write_checkpoint(place, files=2, tensors=4)
+    assert glowplug("seal", place).returncode == 0
+    url = range_server(tmp_path / "served").url("bucket/m")
+    assert json.loads(glowplug("stream", url, "--json").stdout)["verified"] is True
+    flip(place / SHARD, (place / SHARD).stat().st_size - 1)
+    ended = glowplug("stream", url)
+    assert ended.returncode == 1
+    assert f"{url}/{SHARD}" in ended.stderr

@@ -150,6 +150,18 @@ def test_a_seal_of_other_content_is_refused_and_the_file_named(found, says):
     assert "glowplug weights seal" in caught.value.hint
 
 
+def test_a_small_file_that_a_web_server_was_not_asked_for_is_none_that_is_missing():
+    class Web(Shelf):
+        def name_of(self, file):
+            return f"https://host/m/{file.name}"
+
+    assert load_seal(Web(signed(seal_of())), checkpoint(others=()), trusting(ALICE)) is not None
+    with pytest.raises(IntegrityError, match=r"https://host/m/config\.json: has 1 bytes"):
+        load_seal(Web(signed(seal_of())), checkpoint(others=(Entry("config.json", 1, ""),)), trusting(ALICE))
+    with pytest.raises(IntegrityError, match=r"model\.safetensors: was sealed"):
+        load_seal(Web(signed(seal_of())), checkpoint(files=()), trusting(ALICE))
+
+
 def test_glowplugs_own_files_need_no_seal():
     others = (*OTHERS, Entry("glowplug.seal.json", 9, ""), Entry("glowplug.complete.json", 9, ""))
     assert load_seal(Shelf(signed(seal_of())), checkpoint(others=others), trusting(ALICE)) is not None

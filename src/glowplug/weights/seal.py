@@ -111,13 +111,15 @@ class Seal:
         if len(data) != sealed.size_bytes or hashlib.sha256(data).hexdigest() != sealed.sha256:
             raise IntegrityError(f"{where}: is not what was sealed", object=where, hint=AGAIN)
 
-    def fit(self, checkpoint: Checkpoint, *, where: str, name_of: Callable[[str], str] = str) -> Seal:
+    def fit(self, checkpoint: Checkpoint, *, where: str, name_of: Callable[[str], str] = str, is_listed: bool = True) -> Seal:
         """The same seal, its files in the checkpoint's order. Compares names, sizes and header digests; reads nothing.
 
         Args:
             checkpoint: what is to be loaded.
             where: the seal's full name, for messages.
             name_of: a file's full name, for messages.
+            is_listed: the checkpoint's small files come from a listing. A web server lists nothing, so a small file that was sealed
+                and was not asked for is none that is missing.
 
         Raises:
             IntegrityError: the checkpoint is not the one that was sealed. Names the first file that differs.
@@ -139,10 +141,13 @@ class Seal:
             fitted.append(found)
         if sealed:
             raise _differs(name_of(min(sealed)), where, "was sealed, and is not there")
-        self._fit_others(sealed_entries(checkpoint), where, name_of)
+        missing = self._fit_others(sealed_entries(checkpoint), where, name_of)
+        if missing and is_listed:
+            raise _differs(name_of(min(missing)), where, "was sealed, and is not there")
         return Seal(self.algorithm, self.block_bytes, tuple(fitted), self.others, self.created_at)
 
-    def _fit_others(self, others: Iterable[Entry], where: str, name_of: Callable[[str], str]) -> None:
+    def _fit_others(self, others: Iterable[Entry], where: str, name_of: Callable[[str], str]) -> set[str]:
+        """Compare small files; returns the names of those that are not there."""
         missing = set(self.others)
         for entry in others:
             small = self.others.get(entry.name)
@@ -151,8 +156,7 @@ class Seal:
                 raise _differs(name_of(entry.name), where, "is not in the seal")
             if small.size_bytes != entry.size_bytes:
                 raise _differs(name_of(entry.name), where, f"has {entry.size_bytes} bytes, and {small.size_bytes} were sealed")
-        if missing:
-            raise _differs(name_of(min(missing)), where, "was sealed, and is not there")
+        return missing
 
 
 def new_hash(algorithm: str) -> Callable[[], _Hash]:
@@ -216,7 +220,8 @@ def _load(source: Source, checkpoint: Checkpoint, verify: Callable[[bytes], byte
     document = source.read_small(entry, 0, entry.size_bytes)
     folder = where.removesuffix(SEAL_NAME)
     seal = parse_seal(verify(document), where=where)
-    return document, seal.fit(checkpoint, where=where, name_of=lambda name: folder + name)
+    is_listed = not where.startswith(("http://", "https://"))
+    return document, seal.fit(checkpoint, where=where, name_of=lambda name: folder + name, is_listed=is_listed)
 
 
 def _differs(name: str, where: str, problem: str) -> IntegrityError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from glowplug.errors import IntegrityError
+from glowplug.weights.marker import SEAL_NAME
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -18,6 +19,7 @@ SMALL_FILES = (
     "chat_template.json",
     "config.json",
     "generation_config.json",
+    SEAL_NAME,
     "hf_quant_config.json",
     "merges.txt",
     "params.json",
