@@ -229,6 +229,21 @@ def test_a_second_request_that_fails_leaves_the_first_one_in_the_race(model, ran
     assert len(seen) == 3
 
 
+def test_a_second_request_that_stalls_as_well_is_replaced(model, range_server):
+    at = model.starts[0] + 1280 * KIB
+    seen = []
+
+    def choose(call):
+        if not of_load(call) or not at <= call.start < at + 64 * KIB:
+            return None
+        seen.append(call)
+        return range_faults.STALL if len(seen) <= 2 else None
+
+    server = range_server(model.served, faults=choose)
+    with load(model, server, QUICK.over(low_speed_window_s=100.0)) as running:
+        assert running.read().hedges == 2
+
+
 def test_few_second_requests_are_sent_however_slow_the_server_becomes(model, range_server):
     server = range_server(model.served)
     switched = threading.Event()

@@ -30,31 +30,44 @@ def pace(seconds, bytes_at):
     return running
 
 
+def late(running, size_bytes, known):
+    return running.is_stalled(size_bytes, known), running.is_slow(size_bytes, known)
+
+
 def test_nothing_is_late_before_its_peers_are_known():
-    assert not pace(30, lambda _: 0).is_late(8 * MIB, peers(*[0.1] * (LEAST_PEERS - 1)))
+    assert late(pace(30, lambda _: 0), 8 * MIB, peers(*[0.1] * (LEAST_PEERS - 1))) == (False, False)
 
 
-def test_a_request_that_has_stopped_is_late():
+def test_a_request_that_has_stopped_is_stalled_before_it_would_be_slow():
     usual = peers(*[0.5] * 20)
-    assert pace(1.2, lambda t: min(t, 0.3) * 10 * MIB).is_late(8 * MIB, usual)
-    assert not pace(0.9, lambda t: min(t, 0.3) * 10 * MIB).is_late(8 * MIB, usual)
+
+    def stopped(t):
+        return min(t, 0.3) * 10 * MIB
+
+    assert late(pace(0.9, stopped), 8 * MIB, usual) == (False, False)
+    assert late(pace(1.2, stopped), 8 * MIB, usual) == (True, False)
+    assert late(pace(1.6, stopped), 8 * MIB, usual) == (True, True)
+
+
+def test_a_request_that_drips_is_stalled():
+    assert late(pace(1.2, lambda t: min(t, 0.3) * 10 * MIB + t * 1000), 8 * MIB, peers(*[0.5] * 20)) == (True, False)
 
 
 def test_a_request_that_is_about_to_end_is_left_alone():
     usual = peers(*[0.5] * 20)
-    assert not pace(1.2, lambda t: t / 1.25 * 8 * MIB).is_late(8 * MIB, usual)
-    assert pace(1.2, lambda t: t / 10 * 8 * MIB).is_late(8 * MIB, usual)
+    assert late(pace(1.7, lambda t: t / 1.75 * 8 * MIB), 8 * MIB, usual) == (False, False)
+    assert late(pace(1.7, lambda t: t / 5 * 8 * MIB), 8 * MIB, usual) == (False, True)
 
 
 def test_quick_servers_get_a_moment_too():
     usual = peers(*[0.001] * 20)
-    assert not pace(LEAST_S - 0.05, lambda _: 0).is_late(MIB, usual)
-    assert pace(LEAST_S + 0.05, lambda _: 0).is_late(MIB, usual)
+    assert late(pace(LEAST_S - 0.05, lambda _: 0), MIB, usual) == (False, False)
+    assert late(pace(LEAST_S + 0.05, lambda _: 0), MIB, usual) == (True, True)
 
 
 def test_some_slow_peers_do_not_make_everything_usual():
-    assert pace(1.2, lambda _: 0).is_late(MIB, peers(*[0.5] * 20, 60.0))
-    assert not pace(1.2, lambda _: 0).is_late(MIB, peers(*[0.5] * 20, *[60.0] * 5))
+    assert late(pace(1.2, lambda _: 0), MIB, peers(*[0.5] * 20, 60.0))[0]
+    assert not late(pace(1.2, lambda _: 0), MIB, peers(*[0.5] * 20, *[60.0] * 5))[0]
 
 
 def meter(**settings):
@@ -87,3 +100,18 @@ def test_a_disk_is_not_held_to_any_speed():
     attempt = AttemptMeter(FetchSettings(low_speed_window_s=0.01), MIB, None, local=True)
     time.sleep(0.02)
     attempt.advance(0)
+
+
+def test_a_request_that_stalls_after_a_good_begin_is_given_up_within_a_window():
+    attempt = meter(low_speed_window_s=0.2, low_speed_bytes_per_s=1000)
+    attempt.advance(100_000)
+    begun = time.monotonic()
+
+    def go_on():
+        while time.monotonic() - begun < 5:
+            time.sleep(0.01)
+            attempt.advance(0)
+
+    with pytest.raises(Retry):
+        go_on()
+    assert time.monotonic() - begun < 1
