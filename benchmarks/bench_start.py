@@ -7,9 +7,9 @@ run -- vllm serve s3://...` with the compile cache in a store on the local disk;
 runai_streamer` with its compile cache in place; plain_cold: the same with an empty compile cache (what vLLM does by itself for
 s3://); empty_node: `glowplug run -- vllm serve s3://...` with an empty folder for everything; compile cache and weights both come
 through the server, at 150 MB/s together; in_place: `vllm serve FOLDER` again with its compile cache in place and the weights in
-the page cache. The visible weight phase is the report's: what was left of the fetch when the engine wanted its first tensor, and
-"loading" is what vLLM says that loading took. vLLM's own files lie in the page cache throughout. The tokens of a completion must
-be the same for all.
+the page cache. The weights' phase is the report's, from vLLM's first word about loading to its last: waiting for bytes and
+copying them; visible_s is the part of the fetch that fell into it. "loading" is what vLLM itself says that loading took. vLLM's
+own files lie in the page cache throughout. The tokens of a completion must be the same for all.
 
     python -m benchmarks.bench_start
 """
@@ -79,9 +79,11 @@ class _Node:
         if told["outcome"] != ("miss" if seed else "hit") or not told["weights"] or told["weights"]["error"]:
             raise engine_start.StartFailed(f"{name} was a {told['outcome']} ({told['reason']}), weights: {told['weights']}")
         weights = told["weights"]
+        phase = next((phase["seconds"] for phase in told["phases"] if phase["name"] == "weights"), 0.0)
         return {
             "ready_s": started.ready_s,
             "loading_s": started.loading_s,
+            "weights_phase_s": phase,
             "visible_s": weights["visible_s"],
             "hidden_s": weights["hidden_s"],
             "waited_s": weights["waited_s"],
@@ -148,13 +150,14 @@ def main() -> None:
         },
         "weights_s": {
             name: {
-                key: record.summary(rounds.column(samples[name], key)) for key in ("visible_s", "hidden_s", "waited_s", "fetch_s")
+                key: record.summary(rounds.column(samples[name], key))
+                for key in ("weights_phase_s", "visible_s", "hidden_s", "waited_s", "fetch_s")
             }
             for name in ("glowplug_warm", "empty_node")
         },
         "loading_s": {name: [sample["loading_s"] for sample in each] for name, each in samples.items()},
         "same_tokens": len(tokens) == 1,
-        "targets": "glowplug_warm: visible_s <= 2.5; / runai_warm <= 0.75; / plain_cold <= 0.5; empty_node / in_place <= 1.10",
+        "targets": "glowplug_warm: weights_phase_s <= 2.5, / runai_warm <= 0.75, / plain_cold <= 0.5; empty_node / in_place <= 1.1",
     }
     print(json.dumps(document["ratios"], indent=2), "same tokens:", document["same_tokens"])
     if not options.quick:
