@@ -49,6 +49,14 @@ def test_a_request_that_has_stopped_is_stalled_before_it_would_be_slow():
     assert late(pace(1.6, stopped), 8 * MIB, usual) == (True, True)
 
 
+def test_a_request_that_others_wait_for_is_waited_for_less_long():
+    usual = peers(*[0.5] * 20)
+    running = pace(0.8, lambda t: min(t, 0.1) * 10 * MIB)
+    assert not running.is_stalled(8 * MIB, usual)
+    assert running.is_stalled(8 * MIB, usual, urgent=True)
+    assert running.is_slow(8 * MIB, usual, urgent=True)
+
+
 def test_a_request_that_drips_is_stalled():
     assert late(pace(1.2, lambda t: min(t, 0.3) * 10 * MIB + t * 1000), 8 * MIB, peers(*[0.5] * 20)) == (True, False)
 

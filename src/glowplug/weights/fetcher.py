@@ -46,9 +46,9 @@ _PAUSE_S = 0.1
 """Upper bound of the first pause; doubles with each failure. Drawn evenly below the bound ("full jitter")."""
 _SLOW_DOWN_PAUSE_S = 0.5
 _MOST_PAUSE_S = 8.0
-_RIVALS_PER_RANGE = 2
-_RIVAL_SHARE = 0.05
-"""Of the bytes: more second requests would not be about single slow ones."""
+_RIVALS_PER_RANGE = 3
+_SLOW_SHARE = 0.05
+"""Of the bytes may be fetched twice because they are slow; more would not be about single requests any more."""
 _VERIFY_ATTEMPTS = 3
 _CLOSE_TIMEOUT_S = 10.0
 
@@ -68,7 +68,7 @@ class _Counts:
     stalls: int = 0
     throttled: int = 0
     read: int = 0
-    rival_bytes: int = 0
+    slow_bytes: int = 0
     blocked_s: float = 0.0
 
 
@@ -307,6 +307,8 @@ class Fetcher:
         received = self._counts.read + sum(flight.running for flight in flights)
         for flight in flights:
             flight.pace.seen(now, flight.received)
+            if flight.rival is not None and flight.rival_pace is not None:
+                flight.rival_pace.seen(now, flight.rival.received)
         level = self._climb.level
         busy = len(flights) >= level and len(self._plan.ranges) - self._cursor > level
         if self._climb.sample(now, received, busy=busy) > level:
@@ -316,27 +318,34 @@ class Fetcher:
             self._want_rivals(flights)
 
     def _want_rivals(self, flights: list[Flight]) -> None:
-        late = [
-            flight
-            for flight in flights
-            if not flight.done
-            and flight.won is None
-            and flight.rival is None
-            and flight not in self._wanted
-            and flight.rivals < _RIVALS_PER_RANGE
-            and flight.pace.is_late(flight.range.size_bytes, self._peers)
-        ]
-        for flight in late:
-            allowance = max(RIVALS * self._chunk_bytes, int(_RIVAL_SHARE * self._progress.delivered_bytes))
-            if self._rivals >= RIVALS or self._counts.rival_bytes + flight.range.size_bytes > allowance:
-                return
-            self._rivals += 1
-            self._counts.rival_bytes += flight.range.size_bytes - flight.received
-            flight.rivals += 1
-            self._wanted.append(flight)
-            if self._idle < len(self._wanted):
-                self._spawn(self._workers + 1)
-            self._work.notify_all()
+        """Ask for second requests where they are worth while. Lock held."""
+        front = min(flights, key=lambda flight: flight.range.position, default=None)
+        urgent = set(flights) if self._cursor == len(self._plan.ranges) else {front}
+        stalled = {
+            flight for flight in flights if flight.pace.is_stalled(flight.range.size_bytes, self._peers, urgent=flight in urgent)
+        }
+        # Where most are stalled it is the server or the network, and asking again and again would not help them.
+        most = _RIVALS_PER_RANGE if 2 * len(stalled) <= self._climb.level else 1
+        allowance = max(RIVALS * self._chunk_bytes, int(_SLOW_SHARE * self._progress.delivered_bytes))
+        for flight in flights:
+            size = flight.range.size_bytes
+            if flight.rival is not None and flight.rival_pace is not None and flight.rivals < most:
+                if flight.rival_pace.is_stalled(size, self._peers):
+                    flight.rival.end("this request stalled as well")
+            elif flight.may_have_rival and flight.rivals < most and self._rivals < RIVALS:
+                slow = flight.pace.is_slow(size, self._peers, urgent=flight in urgent)
+                if flight in stalled or (slow and self._counts.slow_bytes + size <= allowance):
+                    self._counts.slow_bytes += 0 if flight in stalled else size - flight.received
+                    self._want_rival(flight)
+
+    def _want_rival(self, flight: Flight) -> None:
+        self._rivals += 1
+        flight.rivals += 1
+        flight.wanted = True
+        self._wanted.append(flight)
+        if self._idle < len(self._wanted):
+            self._spawn(self._workers + 1)
+        self._work.notify_all()
 
     # --- one range
 
@@ -422,7 +431,7 @@ class Fetcher:
             scratch = None
             if not flight.done and flight.won is None and not self._is_over:
                 offset = flight.received
-                flight.rival = meter
+                flight.rival, flight.rival_pace = meter, Pace(time.monotonic())
                 self._counts.requests += 1
                 self._counts.hedges += 1
                 scratch = self._scratch.pop() if self._scratch else bytearray(self._chunk_bytes)
@@ -439,7 +448,7 @@ class Fetcher:
             with self._lock:
                 self._rivals -= 1
                 self._counts.read += meter.received
-                flight.rival = None
+                flight.rival, flight.rival_pace, flight.wanted = None, None, False
                 if won and not flight.done:
                     flight.won = scratch
                     if flight.meter is not None:
