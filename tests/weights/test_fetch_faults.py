@@ -10,7 +10,7 @@ import time
 import pytest
 
 from glowplug.errors import Forbidden, ObjectChanged, ObjectNotFound, Unreachable
-from glowplug.weights.fetcher import RIVALS
+from glowplug.weights import rivals
 from glowplug.weights.sources.s3 import S3Source
 from testbed import range_faults
 from testbed.range_faults import Fault, by_chance
@@ -258,7 +258,7 @@ def test_few_second_requests_are_sent_however_slow_the_server_becomes(model, ran
     with load(model, server, QUICK.over(low_speed_window_s=1.2, attempts=1)) as running, pytest.raises(Unreachable):
         running.read()
     assert switched.is_set()
-    assert running.fetcher.stats().hedges <= 2 * RIVALS
+    assert running.fetcher.stats().hedges <= 2 * rivals.MOST
 
 
 @pytest.mark.parametrize("memory_bytes", [None, 512 * KIB], ids=["full", "windowed"])

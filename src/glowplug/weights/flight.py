@@ -29,7 +29,9 @@ class Flight:
         offset: bytes that lie in the view from attempts that have ended.
         meter: of the attempt that runs.
         rival: of the second request that runs.
+        rival_pace: how fast that one is.
         rivals: second requests so far.
+        wanted: a second request is wanted, or runs.
         won: the range from a second request that was faster. Valid from where the first request was when the second began.
         done: all is in the view.
     """
@@ -42,7 +44,9 @@ class Flight:
     offset: int = 0
     meter: AttemptMeter | None = None
     rival: AttemptMeter | None = None
+    rival_pace: Pace | None = None
     rivals: int = 0
+    wanted: bool = False
     won: bytearray | None = None
     done: bool = False
 
@@ -50,6 +54,11 @@ class Flight:
     def received(self) -> int:
         """Bytes that lie in the view."""
         return self.offset + (self.meter.received if self.meter else 0)
+
+    @property
+    def may_have_rival(self) -> bool:
+        """Nobody competes for it yet."""
+        return not self.done and self.won is None and not self.wanted
 
     @property
     def running(self) -> int:

@@ -1,8 +1,9 @@
 """When a request takes so much longer than its peers that a second one is worth sending.
 
-Judged against the ranges that ended lately, so it fits a store in the same rack as one on another continent. A request is late if
-it runs longer than nearly all of them did, *and* at its present speed its end is further away than a new request would take: one
-that is about to end is left alone.
+Judged against the ranges that ended lately, so it fits a store in the same rack as one on another continent. There are two ways to
+be late. A *stalled* request runs longer than its peers did and brings next to nothing: a second one costs nobody anything, so there
+is no reason to wait. A *slow* one runs far longer than they did, and its end at its present speed is further away than a new
+request would take; as a second one takes from the same server and network, there may only be few of them.
 
 Pure: fed with times and byte counts.
 """
@@ -14,9 +15,13 @@ import collections
 LEAST_PEERS = 8
 LEAST_S = 0.25
 """Below this a second request costs more than it saves."""
-FACTOR = 2.0
+STALLED_AFTER = 2.0
+SLOW_AFTER = 3.0
+"""Times what nearly all peers took; half of it for a request that others wait for."""
+STALLED_SHARE = 0.05
+"""Of the peers' speed."""
 _KEPT = 64
-_MEMORY_S = 0.3
+_MEMORY_S = 0.15
 """How far back a request's present speed looks."""
 
 
@@ -36,10 +41,9 @@ class Peers:
         return self._share(0.5)
 
     @property
-    def late_after_s(self) -> float | None:
-        """From when on a range is late; None while too few are known."""
-        nearly_all = self._share(0.9)
-        return None if nearly_all is None else max(LEAST_S, FACTOR * nearly_all)
+    def nearly_all_s(self) -> float | None:
+        """What nine of ten took at most; None while too few are known."""
+        return self._share(0.9)
 
     def _share(self, share: float) -> float | None:
         if len(self._durations) < LEAST_PEERS:
@@ -68,9 +72,28 @@ class Pace:
         self._bytes_per_s += weight * ((received_bytes - self._received) / passed_s - self._bytes_per_s)
         self._seen_s, self._received = now_s, received_bytes
 
-    def is_late(self, size_bytes: int, peers: Peers) -> bool:
-        """Whether a second request for its ``size_bytes`` is worth sending."""
-        late_after_s, usual_s = peers.late_after_s, peers.usual_s
-        if late_after_s is None or usual_s is None or self._seen_s - self._begun_s < late_after_s:
+    def is_stalled(self, size_bytes: int, peers: Peers, *, urgent: bool = False) -> bool:
+        """Whether it brings next to nothing, and would have ended by now if it were like its peers.
+
+        Args:
+            size_bytes: of all of it.
+            peers: to compare with.
+            urgent: the last ones, and the one that holds up a reader, are waited for less long.
+        """
+        usual_s = peers.usual_s
+        if not usual_s or not self._runs_longer(STALLED_AFTER, peers, urgent=urgent):
+            return False
+        return self._bytes_per_s < STALLED_SHARE * size_bytes / usual_s
+
+    def is_slow(self, size_bytes: int, peers: Peers, *, urgent: bool = False) -> bool:
+        """Whether it runs far longer than its peers did, and a new request would end before it. Arguments as for ``is_stalled``."""
+        usual_s = peers.usual_s
+        if usual_s is None or not self._runs_longer(SLOW_AFTER, peers, urgent=urgent):
             return False
         return size_bytes - self._received > usual_s * self._bytes_per_s
+
+    def _runs_longer(self, factor: float, peers: Peers, *, urgent: bool) -> bool:
+        nearly_all_s = peers.nearly_all_s
+        if nearly_all_s is None:
+            return False
+        return self._seen_s - self._begun_s >= max(LEAST_S, (factor / 2 if urgent else factor) * nearly_all_s)

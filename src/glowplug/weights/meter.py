@@ -6,6 +6,7 @@ The thread that receives calls ``advance``; everybody else only reads the count 
 
 from __future__ import annotations
 
+import collections
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from glowplug.weights.bandwidth import Bandwidth
     from glowplug.weights.settings import FetchSettings
+
+_MARKS = 5
 
 
 class AttemptMeter:
@@ -43,8 +46,8 @@ class AttemptMeter:
         self._abort: Callable[[], None] | None = None
         now = time.monotonic()
         self._deadline_s = now + settings.range_timeout_s
-        self._window_s = now
-        self._window_received = 0
+        self._marks = collections.deque([(now, 0)])
+        """What had been received when, a few times a window; the first is the newest that is a window old."""
 
     def connected(self, abort: Callable[[], None]) -> None:
         """See ``Meter.connected``."""
@@ -62,7 +65,7 @@ class AttemptMeter:
             if wait_s and self._ended.wait(wait_s):
                 raise Retry(self._why)
             self._deadline_s += wait_s  # our own doing, not the server's
-            self._window_s += wait_s
+            self._marks = collections.deque((at_s + wait_s, received) for at_s, received in self._marks)
         if self._watched:
             self._judge(time.monotonic())
 
@@ -74,14 +77,17 @@ class AttemptMeter:
             self._abort()
 
     def _judge(self, now: float) -> None:
-        settings = self._settings
-        passed_s = now - self._window_s
-        if passed_s >= settings.low_speed_window_s:
-            came = self.received - self._window_received
-            if came < settings.low_speed_bytes_per_s * passed_s:
-                self.was_slow = True
-                raise Retry(f"it brought {format_bytes(came)} in {format_seconds(passed_s)}")
-            self._window_s, self._window_received = now, self.received
+        settings, marks = self._settings, self._marks
+        window_s = settings.low_speed_window_s
+        if now - marks[-1][0] >= window_s / _MARKS:
+            marks.append((now, self.received))
+        while len(marks) > 1 and now - marks[1][0] >= window_s:
+            marks.popleft()
+        since_s, before = marks[0]
+        passed_s, came = now - since_s, self.received - before
+        if passed_s >= window_s and came < settings.low_speed_bytes_per_s * passed_s:
+            self.was_slow = True
+            raise Retry(f"it brought {format_bytes(came)} in {format_seconds(passed_s)}")
         if now > self._deadline_s:
             self.was_slow = True
             raise Retry(f"it did not end within {format_seconds(settings.range_timeout_s)}")
