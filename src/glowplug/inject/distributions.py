@@ -24,6 +24,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 # botocore describes 400 services in 25 MB. Credentials need sts, sso, sso-oidc and signin; the store s3; keys kms.
 _BOTOCORE_SERVICES = {"kms", "s3", "signin", "sso", "sso-oidc", "sts"}
+# Extras for a workstation: 100 MB of plotting, which no pod needs.
+_NOT_CARRIED = re.compile(r"extra\s*==\s*['\"]plot['\"]")
 # Records of how and from where it was installed: not true of a copy, and paths of the machine that made it.
 _INSTALLER_RECORDS = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_build.json", "uv_cache.json"}
 
@@ -40,7 +42,7 @@ class Installed:
 
 
 def closure() -> list[Installed]:
-    """Glowplug and all it needs, sorted by name. Glowplug's own extras are in where they are installed.
+    """Glowplug and all it needs, sorted by name. Glowplug's own extras are in where they are installed, but for ``plot``.
 
     Raises:
         UsageError: Glowplug is not installed (only found on ``PYTHONPATH``), or a requirement is missing.
@@ -67,7 +69,7 @@ def _requirements(distribution: metadata.Distribution, *, extras: bool) -> Itera
     for requirement in distribution.requires or []:
         text, _, marker = requirement.partition(";")
         match = _NAME.match(text)
-        if match and (extras or "extra" not in marker):
+        if match and (extras or "extra" not in marker) and not _NOT_CARRIED.search(marker):
             yield re.sub(r"[-_.]+", "-", match.group()).lower(), not marker
 
 
