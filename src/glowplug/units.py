@@ -93,7 +93,8 @@ def parse_bytes(text: str, *, name: str) -> int:
     unit = "" if unit in {"b", "byte", "bytes"} else unit
     if not found or unit not in _SIZE_UNITS:
         raise UsageError(f"{name}: {text!r} is not a size", object=name, hint="write 512MiB, 2GB, 1.5GiB or a number of bytes")
-    return round(float(found[1]) * _SIZE_UNITS[unit])
+    size_bytes: int = round(float(found[1]) * _SIZE_UNITS[unit])
+    return size_bytes
 
 
 def parse_bandwidth(text: str, *, name: str) -> int:
