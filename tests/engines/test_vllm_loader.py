@@ -16,7 +16,7 @@ import pytest
 import glowplug
 from glowplug.engines.vllm.loader import filters
 from glowplug.engines.vllm.loader.feeder import feeder
-from glowplug.engines.vllm.loader.ranks import Place, place_of
+from glowplug.engines.vllm.loader.ranks import Place, draft_follows, place_of
 from glowplug.engines.vllm.loader.settings import LoaderSettings, is_wrapped, read_settings
 from glowplug.errors import IncompatibleError, LocalError
 
@@ -75,6 +75,23 @@ def test_a_version_that_lacks_a_field_counts_as_one_process():
     place = place_of(SimpleNamespace(parallel_config=SimpleNamespace(rank=0)))
     assert (place.rank, place.ranks) == (0, 1)
     assert place.engine
+
+
+def test_the_buffer_is_kept_for_a_draft_that_is_a_part_of_the_same_checkpoint(tmp_path):
+    def speculative(draft, **more):
+        made = config()
+        made.speculative_config = SimpleNamespace(draft_model_config=SimpleNamespace(model=draft), draft_load_config=None, **more)
+        return made
+
+    assert draft_follows(speculative(str(tmp_path)), str(tmp_path))
+    assert not draft_follows(speculative("another/draft"), str(tmp_path))
+    assert not draft_follows(config(), str(tmp_path))
+    pipeline = speculative(str(tmp_path))
+    pipeline.parallel_config.pipeline_parallel_size = 2
+    assert not draft_follows(pipeline, str(tmp_path))
+    own = speculative(str(tmp_path))
+    own.speculative_config.draft_load_config = object()
+    assert not draft_follows(own, str(tmp_path))
 
 
 # --- what it was told

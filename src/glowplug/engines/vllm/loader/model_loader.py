@@ -22,7 +22,7 @@ from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
 from glowplug.engines.vllm.loader.feeder import feeder
 from glowplug.engines.vllm.loader.filters import passes_over
-from glowplug.engines.vllm.loader.ranks import Place, place_of
+from glowplug.engines.vllm.loader.ranks import Place, draft_follows, place_of
 from glowplug.engines.vllm.loader.settings import RANKS, SOCKET, URI, is_wrapped, read_settings
 from glowplug.engines.vllm.loader.streaming import Streaming
 from glowplug.errors import GlowplugError
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from glowplug.weights.client import Attachment
 
 _WRAPPER_ANSWERS_S = 30.0  # it listens since before the engine was started
+
+# A buffer that this process will read once more: a draft model (MTP) may be a part of the checkpoint, and is loaded after it.
+_kept: dict[str, Attachment] = {}
 
 logger = init_logger("vllm.model_executor.model_loader.glowplug")  # below "vllm", or nobody would see it
 
@@ -89,12 +92,20 @@ class GlowplugModelLoader(DefaultModelLoader):  # type: ignore[misc]  # vLLM is 
         """The buffer that holds this source's tensors; None where it is vLLM's own loader's."""
         if source.model_or_path not in self._primary or source.subfolder is not None or source.allow_patterns_overrides is not None:
             return None
-        place = place_of(get_current_vllm_config())
+        config = get_current_vllm_config()
+        place, path = place_of(config), os.path.realpath(source.model_or_path)
+        if (kept := _kept.pop(path, None)) is not None:
+            return Streaming(kept, place, self._glowplug)
         try:
             attachment = self._attach(source, place)
         except (BufferGone, BufferLost, LoadFailed, GlowplugError) as error:
             raise _said(error) from error
-        return None if attachment is None else Streaming(attachment, place, self._glowplug)
+        if attachment is None:
+            return None
+        is_kept = attachment.mode == "full" and draft_follows(config, source.model_or_path)
+        if is_kept:
+            _kept[path] = attachment
+        return Streaming(attachment, place, self._glowplug, keep=is_kept)
 
     def _attach(self, source: Any, place: Place) -> Attachment | None:
         timeout_s = self._glowplug.attach_timeout_s

@@ -43,6 +43,18 @@ def place_of(config: Any) -> Place:
     return Place(rank + replica * ((index if local is None else local) % replicas), replica * replicas, engine)
 
 
+def draft_follows(config: Any, path: str) -> bool:
+    """Whether this process will load a draft model from the same checkpoint (MTP), by the same loader, after the model itself."""
+    speculative = getattr(config, "speculative_config", None)
+    draft = getattr(getattr(speculative, "draft_model_config", None), "model", None)
+    if not isinstance(draft, str) or getattr(speculative, "draft_load_config", None) is not None:
+        return False
+    # In a pipeline only the last stage has the draft; what the others kept, nobody would let go.
+    return (_number(config.parallel_config, "pipeline_parallel_size") or 1) == 1 and os.path.realpath(draft) == os.path.realpath(
+        path
+    )
+
+
 def _number(config: Any, name: str) -> int | None:
     value = getattr(config, name, None)
     return value if isinstance(value, int) and not isinstance(value, bool) else None

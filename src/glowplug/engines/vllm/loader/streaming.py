@@ -25,14 +25,21 @@ if TYPE_CHECKING:
 class Streaming:
     """One rank's way through one buffer. Not thread-safe; to be closed.
 
+    Args:
+        attachment: to the buffer.
+        place: which rank.
+        settings: of the loader.
+        keep: somebody else goes through the same buffer afterwards, and lets go of it.
+
     Attributes:
         place: which rank.
         taken_bytes: of the tensors handed out so far.
         waited_s: time in which bytes were waited for.
     """
 
-    def __init__(self, attachment: Attachment, place: Place, settings: LoaderSettings) -> None:
+    def __init__(self, attachment: Attachment, place: Place, settings: LoaderSettings, *, keep: bool = False) -> None:
         self._attachment = attachment
+        self._keep = keep
         self.place = place
         self.taken_bytes = 0
         self.waited_s = 0.0
@@ -76,13 +83,15 @@ class Streaming:
             del view
             self._attachment.release(item)
             yield item.name, tensor
-        self._attachment.finish(skipped=self._skipped)
+        if not self._keep:
+            self._attachment.finish(skipped=self._skipped)
 
     def close(self) -> None:
         """Let go of the buffer. Tensors that somebody still holds stay valid."""
         if self._pinned is not None:
             self._pinned.close()
-        self._attachment.close()
+        if not self._keep:
+            self._attachment.close()
 
 
 def _progress(items: Iterable[Any], *, wanted: bool) -> Iterable[Any]:
