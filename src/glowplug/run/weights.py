@@ -65,6 +65,7 @@ class Weights:
         self._lock = threading.Lock()
         self._closed = False
         self._feed: Feed | None = None
+        self._source: Source | None = None
         self._handover: Handover | None = None
         self._problem: Exception | None = None
         self._not_as_sealed: IntegrityError | None = None
@@ -159,6 +160,8 @@ class Weights:
             try:
                 self._last = feed.stats()
                 feed.close()
+                if self._source is not None:
+                    self._source.close()
             except Exception as error:  # noqa: BLE001  fail-open boundary: the engine goes on
                 self._console.warn(f"the weights' buffer was not closed: {_describe(error)}")
 
@@ -196,8 +199,9 @@ class Weights:
         with self._lock:
             if self._closed:  # too late
                 feed.close()
+                source.close()
                 return
-            self._feed = feed
+            self._feed, self._source = feed, source
         feed.start()
         folder = make_metadata_folder(source, checkpoint)
         if seal is not None:

@@ -108,7 +108,7 @@ class GlowplugModelLoader(DefaultModelLoader):  # type: ignore[misc]  # vLLM is 
         return Streaming(attachment, place, self._glowplug, keep=is_kept)
 
     def _attach(self, source: Any, place: Place) -> Attachment | None:
-        timeout_s = self._glowplug.attach_timeout_s
+        timeout_s, private = self._glowplug.attach_timeout_s, not self._glowplug.pin
         uri = self._glowplug.uri
         if is_wrapped(source.model_or_path):
             # A replica of a dense model knows of no other replica on the node; the wrapper does.
@@ -116,7 +116,8 @@ class GlowplugModelLoader(DefaultModelLoader):  # type: ignore[misc]  # vLLM is 
             try:
                 if os.path.exists(os.environ[SOCKET]):
                     answer_s = min(timeout_s, _WRAPPER_ANSWERS_S)
-                    return attach(os.environ[SOCKET], rank=place.rank, ranks=max(ranks, place.ranks), timeout_s=answer_s)
+                    ranks = max(ranks, place.ranks)
+                    return attach(os.environ[SOCKET], rank=place.rank, ranks=ranks, timeout_s=answer_s, private=private)
                 reason = "it was given back"
             except (BufferGone, BufferLost) as error:
                 reason = str(error)
@@ -126,7 +127,8 @@ class GlowplugModelLoader(DefaultModelLoader):  # type: ignore[misc]  # vLLM is 
         if not uri:
             return None
         socket = feeder(uri, place, self._glowplug)
-        return attach(socket, rank=place.rank % place.ranks, ranks=place.ranks, timeout_s=timeout_s)
+        rank = place.rank % place.ranks
+        return attach(socket, rank=rank, ranks=place.ranks, timeout_s=timeout_s, private=private)
 
     def _local(self, source: Any) -> str:
         """The folder of a checkpoint on this node, downloaded where vLLM would; empty if it holds no safetensors."""

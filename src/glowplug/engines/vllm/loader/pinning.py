@@ -34,7 +34,7 @@ class Pinned:
             import torch  # noqa: PLC0415  the engine's
 
             if torch.cuda.is_available():
-                whole = torch.frombuffer(getattr(attachment, "mapping"), dtype=torch.uint8)  # noqa: B009
+                whole = torch.frombuffer(attachment.mapping, dtype=torch.uint8)
                 runtime = torch.cuda.cudart()
                 status = runtime.cudaHostRegister(whole.data_ptr(), whole.numel(), _READ_ONLY)
                 if int(status) == 0:
