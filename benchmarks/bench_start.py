@@ -53,26 +53,34 @@ class _Node:
     server: RangeServerProcess
 
     def env(self, cache: Path, more: Mapping[str, str]) -> dict[str, str]:
-        """A start's environment: only its own folders."""
+        """A start's environment: only its own folders.
+
+        Also for temporary files: Inductor keeps precompiled headers there, and by default its cache.
+        """
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "GLOWPLUG_", "AWS_", "RUNAI_"))}
         folders = {
             "XDG_CACHE_HOME": str(cache),
             "XDG_CONFIG_HOME": str(self.work / "config"),
             "VLLM_CACHE_ROOT": str(cache / "vllm"),
+            "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+            "TRITON_CACHE_DIR": str(cache / "triton"),
+            "TMPDIR": str(self.work / "t" / cache.name),  # short: vLLM has sockets there
         }
+        Path(folders["TMPDIR"]).mkdir(parents=True, exist_ok=True)
         return kept | ENGINE_ENV | folders | dict(more)
 
     def glowplug(self, name: str, *, store: str, fresh: bool, seed: bool = False) -> dict[str, Any]:
         """One start under ``glowplug run``; ``seed``: a cold one whose cache is waited for."""
         cache, report = self.work / name, self.work / f"{name}.json"
         if fresh:
-            shutil.rmtree(cache, ignore_errors=True)
+            self._clear(cache)
         report.unlink(missing_ok=True)
         options = ["--store", store, "--cache-dir", str(cache / "live"), "--report", str(report), "--quiet"]
         options += [] if seed else ["--no-publish"]
         command = [str(Path(sys.executable).with_name("glowplug")), "run", *options, "--", str(self.vllm), "serve", URI, *_LIMITS]
         env = self.env(cache, self.server.env)
-        env.pop("VLLM_CACHE_ROOT")  # the wrapper names it
+        for variable in ("VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+            env.pop(variable)  # the wrapper names them
         published = functools.partial(_is_published, report) if seed else report.exists
         started = engine_start.start(command, env=env, log=self.work / f"{name}.log", model="big", until=published)
         told = json.loads(report.read_text())
@@ -95,7 +103,7 @@ class _Node:
         """One start with the Run:ai streamer."""
         cache = self.work / name
         if fresh:
-            shutil.rmtree(cache, ignore_errors=True)
+            self._clear(cache)
         more = self.server.env | {"RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING": "0", "PYTHONPATH": self.peers}
         command = [str(self.vllm), "serve", URI, "--load-format", "runai_streamer", *_LIMITS]
         return self._plain(command, name, self.env(cache, more))
@@ -108,6 +116,10 @@ class _Node:
                     pass
         command = [str(self.vllm), "serve", str(self.model), *_LIMITS]
         return self._plain(command, "in_place", self.env(self.work / "in_place", {}))
+
+    def _clear(self, cache: Path) -> None:
+        for folder in (cache, self.work / "t" / cache.name):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _plain(self, command: list[str], name: str, env: Mapping[str, str]) -> dict[str, Any]:
         started = engine_start.start(command, env=env, log=self.work / f"{name}.log", model="big")
