@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import threading
 import time
 
@@ -11,10 +12,12 @@ import pytest
 
 from glowplug.errors import Forbidden, ObjectChanged, ObjectNotFound, Unreachable
 from glowplug.weights import rivals
+from glowplug.weights.fetcher import Fetcher
 from glowplug.weights.sources.s3 import S3Source
-from testbed import range_faults
+from testbed import certs, range_faults
 from testbed.range_faults import Fault, by_chance
-from tests.weights.fetches import KIB, MIB, QUICK, Model, fetch_threads, loading
+from tests.store.stub import CREDENTIALS
+from tests.weights.fetches import KIB, MIB, QUICK, Load, Model, fetch_threads, loading
 
 URL = "s3://bucket/m"
 PASSING = [
@@ -272,3 +275,37 @@ def test_no_wrong_byte_comes_out_of_a_storm_of_faults(tmp_path, range_server, me
     assert stats.bytes == len(model.data)
     assert sum(server.stats().faults.values()) > 10
     assert stats.retries > 5
+
+
+@pytest.mark.parametrize("hangs", ["connecting", "handshake"])
+def test_closing_does_not_wait_for_a_connection_that_does_not_come_about(model, range_server, hangs):
+    working = S3Source(URL, env=range_server(model.served).env)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0 if hangs == "connecting" else 64)
+        fillers = [socket.socket() for _ in range(4 if hangs == "connecting" else 0)]
+        for filler in fillers:
+            filler.settimeout(0)
+            filler.connect_ex(listener.getsockname())
+        scheme = "http" if hangs == "connecting" else "https"
+        stuck = S3Source(URL, env={**CREDENTIALS, "AWS_ENDPOINT_URL": f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"})
+        running = Load(model, working)
+        fetcher = Fetcher(stuck, running.plan, memoryview(running.memory), QUICK)
+        fetcher.start()
+        fetcher.wait(1, 0.5)
+        begun = time.monotonic()
+        fetcher.close()
+        assert time.monotonic() - begun < 2
+        assert not fetch_threads()
+        for filler in fillers:
+            filler.close()
+    running.fetcher.close()
+
+
+@pytest.mark.parametrize("hedge", [False, True], ids=["alone", "hedged"])
+def test_a_checkpoint_is_loaded_over_tls_from_a_server_that_stalls_and_resets(model, range_server, tmp_path, hedge):
+    made = certs.make(tmp_path / "certs", ["127.0.0.1"])
+    server = range_server(model.served, certificates=made)
+    with load(model, server, QUICK.over(hedge=hedge, attempts=8)) as running:
+        server.behaviour.faults = by_chance({"stall": 0.05, "reset": 0.05, "short": 0.05, "drip": 0.05}, seed=5)
+        assert running.read().bytes == len(model.data)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import socket
+import threading
 
 import pytest
 
@@ -17,11 +20,11 @@ from glowplug.errors import (
     UsageError,
 )
 from glowplug.store.s3_client import S3Client
-from glowplug.weights.base import Retry
+from glowplug.weights.base import Entry, Retry
 from glowplug.weights.sources.patience import Patience
 from glowplug.weights.sources.s3 import S3Source
 from testbed import range_faults
-from tests.store.stub import Stub, error, reply
+from tests.store.stub import CREDENTIALS, Stub, error, reply
 from tests.weights.fetches import KIB, QUICK, Model, loading
 
 ODD_NAMES = ["a+b.bin", "with blank.json", "größe.txt", "@at=1&2#3?.bin", "100%.bin", "sub/folder/x.json"]
@@ -294,3 +297,32 @@ def test_reading_small_things_survives_passing_faults_and_names_what_lasts(model
     server.behaviour.faults = lambda _call: range_faults.INTERNAL_ERROR
     with pytest.raises(Unreachable, match=re.escape("s3://bucket/m/model-0.safetensors, bytes 0-999")):
         source.read_small(entry, 0, 1000)
+
+
+def test_a_head_that_comes_byte_by_byte_is_given_up():
+    """With a meter that demands speed; the fetcher's does."""
+
+    class Impatient(Patience):
+        calls = 0
+
+        def advance(self, size_bytes):
+            self.calls += 1
+            if self.calls > 3:
+                raise Retry("too slow")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        source = S3Source("s3://bucket/m", env={**CREDENTIALS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{listener.getsockname()[1]}"})
+        ended = threading.Event()
+
+        def drip():
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                while not ended.wait(0.02):
+                    connection.sendall(b"H")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        with pytest.raises(Retry, match="too slow"):
+            source.read_into(Entry("x", 100, '"1"'), 0, memoryview(bytearray(10)), Impatient())
+        ended.set()
+        thread.join()

@@ -20,6 +20,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from glowplug.store.s3_http import Broken, describe
@@ -165,6 +166,7 @@ class Exchange:
                 if not more:
                     break
                 body += more
+                self._advance(0)
         if self._unread is not None:
             self._unread -= len(body)
         return body
@@ -202,6 +204,7 @@ class Exchange:
                 if not more:
                     raise Broken("the server closed the connection without an answer")
                 self._rest += more
+                self._advance(0)  # a head may come byte by byte
             first, *lines = self._rest[:end].decode("latin-1").split("\r\n")
             version, _, rest = first.partition(" ")
             status = _number(rest[:3])
@@ -250,14 +253,17 @@ def _receive(sock: socket.socket, view: memoryview) -> int:
 
 
 def _receive_tls(sock: socket.socket, view: memoryview) -> int:
-    """The same over TLS, where one call gives a record, 16 KiB at most."""
+    """The same over TLS, where one call gives a record, of 16 KiB or of a single byte."""
     filled, size = 0, view.nbytes
+    until_s = time.monotonic() + TICK_S
     try:
         while filled < size:
             count = sock.recv_into(view[filled:])
             if not count:
                 return filled or -1
             filled += count
+            if time.monotonic() > until_s:
+                break
     except TimeoutError:
         pass
     return filled
