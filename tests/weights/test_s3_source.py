@@ -305,7 +305,7 @@ def test_a_head_that_comes_byte_by_byte_is_given_up():
     class Impatient(Patience):
         calls = 0
 
-        def advance(self, size_bytes):
+        def advance(self, _size_bytes):
             self.calls += 1
             if self.calls > 3:
                 raise Retry("too slow")
