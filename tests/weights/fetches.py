@@ -46,6 +46,10 @@ class Model:
     def data(self):
         return b"".join(self.contents)
 
+    @property
+    def size_bytes(self):
+        return sum(len(content) for content in self.contents)
+
     def checkpoint(self, source):
         """As ``checkpoint.open_checkpoint`` would make it, from the source's own listing."""
         entries = {entry.name: entry for entry in source.entries()}

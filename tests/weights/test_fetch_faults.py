@@ -7,6 +7,7 @@ import re
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_a_passing_fault_costs_an_attempt_and_no_byte(model, range_server, fault
     assert server.stats().faults == {fault.kind: 1}
     if fault.kind != "drop":  # a kept connection that ends without an answer is no failure: it is asked once more, at once
         assert stats.retries + stats.hedges >= 1
-    assert stats.bytes == len(model.data)
+    assert stats.bytes == model.size_bytes
     assert running.told == sorted(set(running.told))
     assert running.told[-1] == running.plan.length
 
@@ -84,7 +85,7 @@ def test_a_passing_fault_costs_an_attempt_and_no_byte(model, range_server, fault
 @each_fault
 def test_a_lasting_fault_ends_in_one_error_that_names_object_and_range(model, range_server, fault):
     start = model.starts[0] + 128 * KIB
-    server = range_server(model.served, faults=always(fault, start))
+    server = range_server(model.served, faults=always(replace(fault, share=0.05), start))
     with load(model, server, QUICK.over(hedge=False, attempts=2, low_speed_window_s=0.3)) as running:
         with pytest.raises(Unreachable) as caught:
             running.read()
@@ -102,7 +103,7 @@ def test_an_attempt_goes_on_where_the_last_one_stopped(model, range_server):
     with load(model, server) as running:
         stats = running.read()
     assert stats.retries == 1
-    assert stats.bytes_read == len(model.data)
+    assert stats.bytes_read == model.size_bytes
 
 
 def test_a_retry_takes_a_new_connection(model, range_server):
@@ -211,8 +212,7 @@ def test_a_late_range_is_overtaken_by_a_second_request(model, range_server):
     with load(model, server, QUICK.over(low_speed_window_s=100.0)) as running:
         stats = running.read()
     assert (stats.hedges, stats.stalls, stats.retries) == (1, 0, 0)
-    # The second request goes on where the first one was.
-    assert stats.bytes_read == len(model.data)
+    assert model.size_bytes <= stats.bytes_read <= model.size_bytes + 64 * KIB
 
 
 def test_a_second_request_that_fails_leaves_the_first_one_in_the_race(model, range_server):
@@ -272,7 +272,7 @@ def test_no_wrong_byte_comes_out_of_a_storm_of_faults(tmp_path, range_server, me
     with load(model, server, QUICK.over(attempts=12), memory_bytes=memory_bytes) as running:
         server.behaviour.faults = by_chance(shares, seed=7)
         stats = running.read()
-    assert stats.bytes == len(model.data)
+    assert stats.bytes == model.size_bytes
     assert sum(server.stats().faults.values()) > 10
     assert stats.retries > 5
 
@@ -308,4 +308,4 @@ def test_a_checkpoint_is_loaded_over_tls_from_a_server_that_stalls_and_resets(mo
     server = range_server(model.served, certificates=made)
     with load(model, server, QUICK.over(hedge=hedge, attempts=8)) as running:
         server.behaviour.faults = by_chance({"stall": 0.05, "reset": 0.05, "short": 0.05, "drip": 0.05}, seed=5)
-        assert running.read().bytes == len(model.data)
+        assert running.read().bytes == model.size_bytes

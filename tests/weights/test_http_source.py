@@ -44,13 +44,13 @@ def test_a_folder_is_found_through_its_index_and_loaded_with_every_byte(model, r
     names = [entry.name for entry in source.entries()]
     assert names == ["config.json", "model-0.safetensors", "model-1.safetensors", "model.safetensors.index.json"]
     with loading(model, source, memory_bytes=memory_bytes) as running:
-        assert running.read().bytes == len(model.data)
+        assert running.read().bytes == model.size_bytes
 
 
 def test_a_folder_without_an_index_has_one_file(tmp_path, range_server):
     model = Model(tmp_path)
     with loading(model, HttpSource(range_server(model.served).url("bucket/m"), env={})) as running:
-        assert running.read().bytes == len(model.data)
+        assert running.read().bytes == model.size_bytes
 
 
 def test_the_url_of_one_file_is_that_file(model, range_server):
@@ -67,7 +67,7 @@ def test_tls_is_verified_with_the_authority_that_the_environment_names(model, ra
     made = certs.make(tmp_path / "certs", ["127.0.0.1"])
     server = range_server(model.served, certificates=made)
     with loading(model, HttpSource(server.url("bucket/m"), env={variable: str(made.ca)})) as running:
-        assert running.read().bytes == len(model.data)
+        assert running.read().bytes == model.size_bytes
     with pytest.raises(Unreachable, match="certificate is not trusted") as caught:
         HttpSource(server.url("bucket/m"), env={}).entries()
     assert "AWS_CA_BUNDLE" in caught.value.hint
@@ -84,7 +84,7 @@ def test_faults_are_survived_and_closing_is_quick(tmp_path, range_server):
     source = HttpSource(server.url("bucket/m"), env={})
     with loading(model, source, QUICK) as running:
         server.behaviour.faults = range_faults.by_chance({"reset": 0.05, "500": 0.05, "stall": 0.02}, seed=1)
-        assert running.read().bytes == len(model.data)
+        assert running.read().bytes == model.size_bytes
 
 
 def test_a_file_that_was_replaced_is_an_error(model, range_server):

@@ -54,14 +54,14 @@ def upload(server, model, prefix):
 def test_a_checkpoint_is_loaded_with_every_byte(seaweedfs, model, memory_bytes):
     url = upload(seaweedfs, model, "s3-source/plain")
     with loading(model, S3Source(url, env=seaweedfs.env), memory_bytes=memory_bytes) as running:
-        assert running.read().bytes == len(model.data)
+        assert running.read().bytes == model.size_bytes
 
 
 @pytest.mark.s3
 def test_a_checkpoint_is_loaded_over_tls(seaweedfs_tls, model):
     url = upload(seaweedfs_tls, model, "s3-source/tls")
     with loading(model, S3Source(url, env=seaweedfs_tls.env), QUICK.over(low_speed_window_s=5.0)) as running:
-        assert running.read().bytes == len(model.data)
+        assert running.read().bytes == model.size_bytes
 
 
 @pytest.mark.s3
