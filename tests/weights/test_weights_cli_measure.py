@@ -46,7 +46,7 @@ def size_of(model):
 
 
 def test_stream_delivers_every_tensor_and_counts_what_it_cost(glowplug, model):
-    ended = glowplug("stream", model, "--json", "--chunk", "256KiB", "--concurrency", "3")
+    ended = glowplug("stream", model, "--json", "--chunk", "256KiB", "--concurrency", "3", "--memory", "64MiB")
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     assert document["tensors"] == 12

@@ -92,5 +92,6 @@ def _report(measured: Measured, note: str) -> None:
     print(f"  requests    {fetch.requests} of up to {format_bytes(fetch.chunk_bytes)}, {fetch.concurrency} at once at the end")
     trouble = {"retries": fetch.retries, "hedges": fetch.hedges, "stalls": fetch.stalls, "slow-downs": fetch.throttled}
     print(f"  trouble     {', '.join(f'{number} {name}' for name, number in trouble.items() if number) or 'none'}")
-    print(f"  memory      {measured.mode}, {format_bytes(measured.ring_bytes)}")
+    buffer = format_bytes(measured.ring_bytes) if measured.ring_bytes else "the page cache alone"
+    print(f"  memory      {measured.mode}, {buffer}")
     print(f"  verified    {'by its seal' if fetch.verified else f'no: {note}' if note else 'no: it has no seal'}")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from glowplug.weights.base import FetchStats, Mode
+    from glowplug.weights.mapped import MappedStream
     from glowplug.weights.stream import ByteStream
 
 GB = 1e9
@@ -29,8 +30,8 @@ class Measured:
         seconds: from the first request to the last tensor. Listing and headers came before.
         first_s: until the first tensor was there.
         cpu_s: processor time of this process meanwhile, all threads, user and system.
-        mode: full or windowed.
-        ring_bytes: of the buffer.
+        mode: full, windowed or mapped.
+        ring_bytes: of the buffer; 0 where there is none.
         fetch: the fetch's own account.
     """
 
@@ -39,7 +40,7 @@ class Measured:
     seconds: float
     first_s: float
     cpu_s: float
-    mode: Mode
+    mode: Mode | Literal["mapped"]
     ring_bytes: int
     fetch: FetchStats
 
@@ -54,7 +55,7 @@ class Measured:
         return self.cpu_s / (self.bytes / GB) if self.bytes else 0.0
 
 
-def measure(opened: ByteStream, *, progress: Callable[[int], None] | None = None) -> Measured:
+def measure(opened: ByteStream | MappedStream, *, progress: Callable[[int], None] | None = None) -> Measured:
     """Load everything once. Blocks.
 
     Args:
@@ -80,8 +81,8 @@ def measure(opened: ByteStream, *, progress: Callable[[int], None] | None = None
             seconds=seconds,
             first_s=first_s,
             cpu_s=cpu_s,
-            mode="full" if plan.is_full else "windowed",
-            ring_bytes=plan.ring_bytes,
+            mode=opened.mode,
+            ring_bytes=opened.memory_bytes,
             fetch=opened.stats(),
         )
 

@@ -3,7 +3,8 @@
 For programs of any kind: nothing here knows an engine, and one process reads what it fetched itself. Ranks of a node that share a
 fetch use ``feed`` instead.
 
-Host memory of a stream is ``ring + rivals + tensor``:
+Local files are mapped (``mapped``), and take no memory of ours, unless a seal is to be compared, a size of memory is asked for,
+or ``GLOWPLUG_WEIGHTS_DIRECT=always`` is set. Host memory of any other stream is ``ring + rivals + tensor``:
 
 - ``ring``: ``memory_bytes``, in whole pages; never less than the largest tensor (with a seal, ``plan.least_memory_bytes``);
 - ``rivals``: at most 4 ranges (8 MiB each from a network, unless ``chunk_bytes`` says otherwise), and only while second requests
@@ -23,8 +24,10 @@ from glowplug.errors import UsageError
 from glowplug.units import MIB
 from glowplug.weights.checkpoint import open_checkpoint
 from glowplug.weights.fetcher import Fetcher
+from glowplug.weights.mapped import MappedStream
 from glowplug.weights.plan import make_plan
 from glowplug.weights.settings import FetchSettings
+from glowplug.weights.sources.local import LocalSource
 from glowplug.weights.sources.open import open_source
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from glowplug.weights.base import Checkpoint, FetchStats, Plan, Source, TensorInfo, Verifier
+    from glowplug.weights.base import Checkpoint, FetchStats, Mode, Plan, Source, TensorInfo, Verifier
 
 WINDOW_BYTES = 512 * MIB
 """Where nothing is said. A small ring is a fast one: its pages are touched once and then used again."""
@@ -52,8 +55,9 @@ def stream(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield every tensor of a checkpoint as ``(name, tensor)``, in the order of its files. Blocks for the bytes.
 
-    With a window each tensor is a copy of its own, so it may be kept. With ``memory_bytes=-1`` the whole checkpoint is buffered and
-    tensors on the host are views of the buffer. Closing the iterator, or leaving the loop, stops the fetch and frees the ring.
+    With a window each tensor is a copy of its own, so it may be kept. Of local files tensors on the host are views of the mapping,
+    and with ``memory_bytes=-1`` of a buffer that holds the whole checkpoint. Closing the iterator, or leaving the loop, stops the
+    fetch and frees the ring.
     The module's docstring has the formula of memory.
 
     Args:
@@ -61,7 +65,7 @@ def stream(
         env: the environment: credentials, endpoints, settings.
         settings: of the fetch; None: what the environment says.
         memory_bytes: of the ring; -1: the whole checkpoint; 0: the largest tensor. None: ``settings.memory_bytes``, or 512 MiB and
-            at least 256 MiB more than the largest tensor.
+            at least 256 MiB more than the largest tensor; local files are mapped instead.
         wanted: which tensors; None: all.
         device: where to put them, as torch names it.
 
@@ -97,7 +101,7 @@ def stream_bytes(
     memory_bytes: int | None = None,
     wanted: Callable[[TensorInfo], bool] | None = None,
     find_verifier: Callable[[Source, Checkpoint], Verifier | None] | None = None,
-) -> ByteStream:
+) -> ByteStream | MappedStream:
     """The same as bytes, without torch: a context that yields ``(TensorInfo, memoryview)``.
 
     Opens the checkpoint at once; fetches from the begin of the ``with`` block to its end.
@@ -120,6 +124,8 @@ def stream_bytes(
         checkpoint = open_checkpoint(source)
         verifier = find_verifier(source, checkpoint) if find_verifier else None
         asked = settings.memory_bytes if memory_bytes is None else memory_bytes
+        if asked is None and verifier is None and isinstance(source, LocalSource) and source.maps:
+            return MappedStream(source, make_plan(checkpoint, chunk_bytes=settings.chunk_for(local=True), wanted=wanted))
         if asked is None:
             largest = max((tensor.size_bytes for tensor in checkpoint.tensors if wanted is None or wanted(tensor)), default=0)
             asked = max(WINDOW_BYTES, largest + _AHEAD_BYTES)
@@ -158,6 +164,16 @@ class ByteStream:
         self._view = memoryview(self._ring)
         self._fetcher = Fetcher(source, plan, self._view, settings, verifier=verifier)
         self._is_read = False
+
+    @property
+    def mode(self) -> Mode:
+        """Full or windowed."""
+        return "full" if self.plan.is_full else "windowed"
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the ring."""
+        return self.plan.ring_bytes
 
     def __enter__(self) -> Self:
         self._fetcher.start()

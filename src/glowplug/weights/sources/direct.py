@@ -48,7 +48,7 @@ class DirectReading:
     """Decides for one source, from what its disk and its file system have shown so far. Thread-safe."""
 
     def __init__(self, mode: Direct) -> None:
-        self._mode = mode
+        self.mode: Final = mode
         self._refused = False
         self._slow = False
         self._lock = threading.Lock()
@@ -61,12 +61,12 @@ class DirectReading:
     @property
     def may(self) -> bool:
         """Whether to try at all."""
-        return self._mode != "never" and not self._refused and (self._mode == "always" or not self._slow)
+        return self.mode != "never" and not self._refused and (self.mode == "always" or not self._slow)
 
     @property
     def asks(self) -> bool:
         """Whether what lies in the page cache is to be taken from there."""
-        return self._mode == "auto"
+        return self.mode == "auto"
 
     def open(self, path: str) -> int | None:
         """A descriptor that reads past the page cache; None where the file system has no such thing."""

@@ -104,6 +104,20 @@ class LocalSource:
         """The file's path."""
         return os.path.join(self._root, file.name)
 
+    @property
+    def maps(self) -> bool:
+        """Whether whoever reads all of it may map the files; not where the user wants ``O_DIRECT`` always."""
+        return self._direct.mode != "always"
+
+    def opened(self, file: Entry | WeightFile) -> contextlib.AbstractContextManager[int]:
+        """A descriptor to read the file by; compared with what was listed at the begin and at the end of the block.
+
+        Raises:
+            ObjectChanged: it is another file, or was written to.
+            OSError: it can't be opened.
+        """
+        return self._opened(self.name_of(file), file)
+
     def close(self) -> None:
         """Nothing is open."""
 
