@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import record, rounds
 from benchmarks.loaders import Delivered
 from glowplug.errors import GlowplugError
-from glowplug.weights.stream import stream_bytes
+from glowplug.weights.streaming.stream import stream_bytes
 from testbed.range_bandwidth import parse_bandwidth
 from testbed.range_server import RangeServerProcess
 

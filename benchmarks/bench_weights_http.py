@@ -135,8 +135,8 @@ def _compile(work: Path) -> Path:
 
 
 def _ranges(folder: Path, chunk_bytes: int) -> str:
-    from glowplug.weights import checkpoint  # noqa: PLC0415  after the arguments were read
-    from glowplug.weights.plan import make_plan  # noqa: PLC0415  the same
+    from glowplug.weights.checkpoint import opening as checkpoint  # noqa: PLC0415  after the arguments were read
+    from glowplug.weights.fetch.plan import make_plan  # noqa: PLC0415  the same
 
     found = checkpoint.open(str(folder / "bench" / "model"))
     plan = make_plan(found, chunk_bytes=chunk_bytes)

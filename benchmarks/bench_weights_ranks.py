@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import record, rounds
 from benchmarks.loaders import Delivered
-from glowplug.weights.client import attach
+from glowplug.weights.buffer.client import attach
 from testbed.range_bandwidth import parse_bandwidth
 from testbed.range_server import RangeServerProcess
 

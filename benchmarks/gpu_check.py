@@ -198,10 +198,10 @@ def by_safetensors(device: Device, options: argparse.Namespace) -> dict[str, Any
 
 def by_glowplug(device: Device, options: argparse.Namespace, *, way: str) -> dict[str, Any]:
     """The fetcher from ``options.uri``, and one of the ways to the device."""
-    from glowplug.weights import checkpoint  # noqa: PLC0415  the parent imports none of it
-    from glowplug.weights.fetcher import Fetcher  # noqa: PLC0415
-    from glowplug.weights.plan import make_plan  # noqa: PLC0415
-    from glowplug.weights.settings import FetchSettings  # noqa: PLC0415
+    from glowplug.weights.checkpoint import opening as checkpoint  # noqa: PLC0415  the parent imports none of it
+    from glowplug.weights.fetch.fetcher import Fetcher  # noqa: PLC0415
+    from glowplug.weights.fetch.plan import make_plan  # noqa: PLC0415
+    from glowplug.weights.fetch.settings import FetchSettings  # noqa: PLC0415
     from glowplug.weights.sources.open import open_source  # noqa: PLC0415
 
     source = open_source(options.uri, env={})

@@ -81,10 +81,9 @@ class Delivered:
 
 def prepare_glowplug(uri: str, settings: Mapping[str, str]) -> Callable[[Delivered], dict[str, Any]]:
     """Ours, through the public API."""
-    from glowplug.weights.stream import stream_bytes  # noqa: PLC0415
-
-    from glowplug.weights import checkpoint  # noqa: PLC0415  not in the peers' environment
-    from glowplug.weights.settings import FetchSettings  # noqa: PLC0415
+    from glowplug.weights.checkpoint import opening as checkpoint  # noqa: PLC0415  not in the peers' environment
+    from glowplug.weights.fetch.settings import FetchSettings  # noqa: PLC0415
+    from glowplug.weights.streaming.stream import stream_bytes  # noqa: PLC0415
 
     memory_bytes = int(settings["memory_bytes"]) if "memory_bytes" in settings else None
     overrides = {key: int(value) for key, value in settings.items() if key != "memory_bytes"}

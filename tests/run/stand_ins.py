@@ -62,7 +62,7 @@ def say(text):
 say("Starting to load model ...")
 if option("--load-format") == "glowplug":  # as the loader does it, without torch
     import hashlib
-    from glowplug.weights.client import attach
+    from glowplug.weights.buffer.client import attach
     ranks = int(os.environ["GLOWPLUG_WEIGHTS_RANKS"])
     for rank in range(ranks):
         attachment = attach(os.environ["GLOWPLUG_WEIGHTS_SOCKET"], rank=rank, ranks=ranks, timeout_s=10)

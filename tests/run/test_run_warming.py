@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from glowplug.run.warming import lies_in_memory
-from glowplug.weights.page_cache import resident_bytes
+from glowplug.weights.sources.page_cache import resident_bytes
 from tests.weights.weights_samples import write_checkpoint
 
 

@@ -7,9 +7,9 @@ import threading
 from contextlib import contextmanager
 
 from glowplug.weights.base import Checkpoint, TensorInfo, WeightFile
-from glowplug.weights.fetcher import Fetcher
-from glowplug.weights.plan import make_plan
-from glowplug.weights.settings import FetchSettings
+from glowplug.weights.fetch.fetcher import Fetcher
+from glowplug.weights.fetch.plan import make_plan
+from glowplug.weights.fetch.settings import FetchSettings
 from tests.weights.weights_samples import header_bytes
 
 KIB, MIB = 1024, 1024 * 1024

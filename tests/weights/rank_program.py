@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from glowplug.weights import client
+from glowplug.weights.buffer import client
 
 
 def say(**document):

@@ -11,7 +11,7 @@ from weights_samples import write_checkpoint, write_safetensors
 
 import glowplug.weights
 from glowplug.errors import BadCheckpoint, Unreachable
-from glowplug.weights.checkpoint import open_checkpoint
+from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.sources.local import LocalSource
 
 

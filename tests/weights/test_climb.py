@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from glowplug.weights.climb import CALM_S, Climb
+from glowplug.weights.fetch.climb import CALM_S, Climb
 
 MB = 1_000_000
 

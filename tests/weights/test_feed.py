@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from glowplug.weights.checkpoint import open_checkpoint
-from glowplug.weights.feed import Feed
-from glowplug.weights.memory import MemoryChoice
-from glowplug.weights.settings import FetchSettings
+from glowplug.weights.buffer.feed import Feed
+from glowplug.weights.buffer.memory import MemoryChoice
+from glowplug.weights.checkpoint.opening import open_checkpoint
+from glowplug.weights.fetch.settings import FetchSettings
 from glowplug.weights.sources.local import LocalSource
 from glowplug.weights.sources.open import open_source
 from testbed import range_faults
@@ -254,7 +254,7 @@ def test_without_a_pipe_as_standard_input_nobody_is_taken_for_dead(model, socket
 
 
 def test_nobody_comes_and_the_serving_process_does_not_stay(model, socket_path):
-    from glowplug.weights.serving import serve
+    from glowplug.weights.buffer.serving import serve
 
     folder, _ = model
     stats = serve(str(folder / "bucket" / "model"), socket_path, ranks=1, settings=QUICK, patience_s=0.1)

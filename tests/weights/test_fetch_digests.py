@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from glowplug.errors import IntegrityError
-from glowplug.weights.blocks import Blocks
-from glowplug.weights.plan import make_plan
+from glowplug.weights.fetch.blocks import Blocks
+from glowplug.weights.fetch.plan import make_plan
 from glowplug.weights.sources.s3 import S3Source
 from testbed.range_faults import CORRUPT, RESET, STALL
 from tests.weights.fetches import KIB, QUICK, Model, loading

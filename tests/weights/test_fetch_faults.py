@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 from glowplug.errors import Forbidden, ObjectChanged, ObjectNotFound, Unreachable
-from glowplug.weights import rivals
-from glowplug.weights.fetcher import Fetcher
+from glowplug.weights.fetch import rivals
+from glowplug.weights.fetch.fetcher import Fetcher
 from glowplug.weights.sources.s3 import S3Source
 from testbed import certs, range_faults
 from testbed.range_faults import Fault, by_chance

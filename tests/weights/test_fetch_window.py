@@ -9,9 +9,9 @@ import time
 import pytest
 
 from glowplug.errors import LocalError, ObjectChanged
-from glowplug.weights.bandwidth import Bandwidth
 from glowplug.weights.base import Checkpoint, Plan
-from glowplug.weights.fetcher import Fetcher
+from glowplug.weights.fetch.bandwidth import Bandwidth
+from glowplug.weights.fetch.fetcher import Fetcher
 from glowplug.weights.sources.local import LocalSource
 from glowplug.weights.sources.s3 import S3Source
 from testbed.range_faults import SILENT, STALL

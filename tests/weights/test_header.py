@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from weights_samples import header_bytes, safetensors_bytes
 
 from glowplug.errors import BadCheckpoint
+from glowplug.weights.checkpoint.header import MAX_HEADER_BYTES, parse_header
 from glowplug.weights.dtypes import DTYPES
-from glowplug.weights.header import MAX_HEADER_BYTES, parse_header
 
 GOOD = {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}
 

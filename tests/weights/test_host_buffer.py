@@ -9,7 +9,7 @@ import os
 import pytest
 
 from glowplug.errors import LocalError
-from glowplug.weights.host_buffer import HostBuffer, document
+from glowplug.weights.buffer.host_buffer import HostBuffer, document
 
 SIZE = 16 * mmap.PAGESIZE
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from glowplug.weights.base import Retry
-from glowplug.weights.lateness import LEAST_PEERS, LEAST_S, Pace, Peers
-from glowplug.weights.meter import AttemptMeter
-from glowplug.weights.settings import FetchSettings
+from glowplug.weights.fetch.lateness import LEAST_PEERS, LEAST_S, Pace, Peers
+from glowplug.weights.fetch.meter import AttemptMeter
+from glowplug.weights.fetch.settings import FetchSettings
 
 MIB = 1024 * 1024
 

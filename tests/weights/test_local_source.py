@@ -12,9 +12,8 @@ import pytest
 
 from glowplug.errors import LocalError, ObjectChanged, ObjectNotFound, UsageError
 from glowplug.units import KIB, MIB
-from glowplug.weights import page_cache
 from glowplug.weights.base import Checkpoint, Entry, Retry, WeightFile
-from glowplug.weights.sources import direct
+from glowplug.weights.sources import direct, page_cache
 from glowplug.weights.sources.local import LocalSource
 from glowplug.weights.sources.open import open_source
 

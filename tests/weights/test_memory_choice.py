@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from glowplug.units import GIB, MIB
-from glowplug.weights.memory import MARGIN_BYTES, choose_memory, find_room
+from glowplug.weights.buffer.memory import MARGIN_BYTES, choose_memory, find_room
 
 POD = "kubepods.slice/pod1/container1"
 

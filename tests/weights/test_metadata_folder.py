@@ -16,11 +16,11 @@ import pytest
 from weights_samples import random_tensors, write_checkpoint, write_index, write_safetensors
 
 from glowplug.errors import LocalError
-from glowplug.weights import metadata_folder
-from glowplug.weights.checkpoint import open_checkpoint
-from glowplug.weights.header_stubs import header_stubs
-from glowplug.weights.metadata_folder import make_metadata_folder
-from glowplug.weights.small_files import is_small_file
+from glowplug.weights.checkpoint import metadata_folder
+from glowplug.weights.checkpoint.header_stubs import header_stubs
+from glowplug.weights.checkpoint.metadata_folder import make_metadata_folder
+from glowplug.weights.checkpoint.opening import open_checkpoint
+from glowplug.weights.checkpoint.small_files import is_small_file
 from glowplug.weights.sources.local import LocalSource
 
 STRANGER = 54321
@@ -274,8 +274,8 @@ def test_a_whole_folder_on_a_read_only_disk_is_used(model, base, monkeypatch):
 
 def test_processes_that_start_at_once_share_one_folder(model, base):
     code = (
-        "import sys; from pathlib import Path; from glowplug.weights.checkpoint import open_checkpoint;"
-        "from glowplug.weights.metadata_folder import make_metadata_folder;"
+        "import sys; from pathlib import Path; from glowplug.weights.checkpoint.opening import open_checkpoint;"
+        "from glowplug.weights.checkpoint.metadata_folder import make_metadata_folder;"
         "from glowplug.weights.sources.local import LocalSource; source = LocalSource(sys.argv[1]);"
         "print(make_metadata_folder(source, open_checkpoint(source), base=Path(sys.argv[2])))"
     )
@@ -313,7 +313,7 @@ def test_what_a_killed_process_left_is_removed_after_an_hour(model, base):
 
 def test_a_file_too_large_to_be_configuration_is_left_out_and_told(model, base, monkeypatch):
     (model / "huge.json").write_bytes(b"1" * 2000)
-    monkeypatch.setattr("glowplug.weights.small_files.MOST_BYTES", 1000)
+    monkeypatch.setattr("glowplug.weights.checkpoint.small_files.MOST_BYTES", 1000)
     made = make(model, base)
     assert not (made.path / "huge.json").exists()
     assert "huge.json left out" in made.notice

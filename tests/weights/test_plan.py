@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from glowplug.weights import plan as planning
 from glowplug.weights.base import Checkpoint, Plan, TensorInfo, WeightFile
-from glowplug.weights.plan import least_memory_bytes, make_plan
-from glowplug.weights.window import Window
+from glowplug.weights.buffer.window import Window
+from glowplug.weights.fetch import plan as planning
+from glowplug.weights.fetch.plan import least_memory_bytes, make_plan
 
 
 @pytest.fixture(scope="module", autouse=True)

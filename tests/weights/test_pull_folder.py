@@ -14,16 +14,16 @@ from weights_samples import write_checkpoint
 from glowplug.cache.keys import PrivateKey
 from glowplug.cache.trust import SEAL, KeySigner, Trust
 from glowplug.errors import IntegrityError, LocalError, ObjectChanged, UnknownKey, Unsigned
-from glowplug.weights import pull_disk
 from glowplug.weights.base import Checkpoint, Entry
-from glowplug.weights.checkpoint import open_checkpoint
-from glowplug.weights.marker import COMPLETE_NAME, SEAL_NAME, parse_marker
-from glowplug.weights.pull import pull
-from glowplug.weights.pull_journal import STATE_FOLDER, Journal, Version
-from glowplug.weights.seal_document import seal_document
-from glowplug.weights.sealing import digest_checkpoint
-from glowplug.weights.settings import FetchSettings
+from glowplug.weights.checkpoint.opening import open_checkpoint
+from glowplug.weights.fetch.settings import FetchSettings
+from glowplug.weights.seals.document import seal_document
+from glowplug.weights.seals.sealing import digest_checkpoint
 from glowplug.weights.sources.local import LocalSource
+from glowplug.weights.transfer import pull_disk
+from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME, parse_marker
+from glowplug.weights.transfer.pull import pull
+from glowplug.weights.transfer.pull_journal import STATE_FOLDER, Journal, Version
 
 ALICE = KeySigner(PrivateKey(b"a" * 32))
 BOB = KeySigner(PrivateKey(b"b" * 32))

@@ -12,15 +12,16 @@ import pytest
 from weights_samples import write_checkpoint
 
 from glowplug.store import open_store
-from glowplug.weights.checkpoint import open_checkpoint
-from glowplug.weights.push import push
+from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.sources.local import LocalSource
+from glowplug.weights.transfer.push import push
 
 pytestmark = pytest.mark.s3
 # The command line, which does to itself what the environment asks for once the journal has noted so many bytes.
 RUN = """
 import os, threading
-from glowplug.weights import pull_disk, pull_journal
+from glowplug.weights.transfer import pull_disk
+from glowplug.weights.transfer import pull_journal
 pull_disk._SYNC_INTERVAL_S = 0.02
 note, noted = pull_journal.Journal.note_done, [0]
 def counted(self, stretches):

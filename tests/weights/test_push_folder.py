@@ -15,13 +15,13 @@ from glowplug.cache.trust import SEAL, KeySigner, Trust
 from glowplug.errors import BadCheckpoint, IncompatibleError, LocalError, PreconditionFailed, UsageError
 from glowplug.store import open_store
 from glowplug.store.memory import MemoryStore
-from glowplug.weights.checkpoint import open_checkpoint
-from glowplug.weights.marker import COMPLETE_NAME, SEAL_NAME, parse_marker
-from glowplug.weights.push import Sealing, push
-from glowplug.weights.push_targets import FolderTarget
-from glowplug.weights.seal import load_seal
-from glowplug.weights.snapshot import find_folder
+from glowplug.weights.checkpoint.opening import open_checkpoint
+from glowplug.weights.seals.seal import load_seal
 from glowplug.weights.sources.local import LocalSource
+from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME, parse_marker
+from glowplug.weights.transfer.push import Sealing, push
+from glowplug.weights.transfer.push_targets import FolderTarget
+from glowplug.weights.transfer.snapshot import find_folder
 
 ALICE = KeySigner(PrivateKey(b"a" * 32))
 SEALING = Sealing(lambda payload: ALICE.sign(payload, SEAL), block_bytes=4096)

@@ -12,9 +12,9 @@ import pytest
 from weights_samples import write_checkpoint
 
 from glowplug.store import open_store
-from glowplug.weights.checkpoint import open_checkpoint
-from glowplug.weights.marker import COMPLETE_NAME, SEAL_NAME, parse_marker
+from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.sources.open import open_source
+from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME, parse_marker
 
 pytestmark = pytest.mark.s3
 PART = 5 * 1024 * 1024

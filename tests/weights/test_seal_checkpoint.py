@@ -13,10 +13,10 @@ from weights_samples import write_checkpoint
 from glowplug.cache.keys import PrivateKey
 from glowplug.errors import UsageError
 from glowplug.store import open_store
-from glowplug.weights.checkpoint import open_checkpoint
-from glowplug.weights.seal_document import parse_seal, seal_document
-from glowplug.weights.sealing import check_checkpoint, digest_checkpoint, refuse_unwritable
-from glowplug.weights.settings import FetchSettings
+from glowplug.weights.checkpoint.opening import open_checkpoint
+from glowplug.weights.fetch.settings import FetchSettings
+from glowplug.weights.seals.document import parse_seal, seal_document
+from glowplug.weights.seals.sealing import check_checkpoint, digest_checkpoint, refuse_unwritable
 from glowplug.weights.sources.local import LocalSource
 
 BLOCK = 4096

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from glowplug.errors import LocalError, Unreachable
-from glowplug.weights.host_buffer import HostBuffer
-from glowplug.weights.plan import make_plan
-from glowplug.weights.service import Service
+from glowplug.weights.buffer.host_buffer import HostBuffer
+from glowplug.weights.buffer.service import Service
+from glowplug.weights.fetch.plan import make_plan
 from tests.weights.ranks import Filler, Rank, checkpoint_of, digests_of
 
 SIZES = [5000, 0, 100_000, 7, 70_000, 300_000, 1, 40_000]

@@ -7,7 +7,7 @@ import pytest
 from glowplug.errors import UsageError
 from glowplug.store.s3_endpoint import ADDRESSING_VARIABLE, UNSIGNED_VARIABLE
 from glowplug.units import parse_bandwidth, parse_bytes
-from glowplug.weights.settings import FetchSettings, s3_environment
+from glowplug.weights.fetch.settings import FetchSettings, s3_environment
 
 MIB = 1024 * 1024
 

@@ -12,8 +12,8 @@ import threading
 import pytest
 
 from glowplug.errors import ObjectNotFound, Unreachable, UsageError
-from glowplug.weights.settings import FetchSettings
-from glowplug.weights.stream import stream, stream_bytes
+from glowplug.weights.fetch.settings import FetchSettings
+from glowplug.weights.streaming.stream import stream, stream_bytes
 from testbed.range_faults import Fault
 from tests.weights.weights_samples import write_checkpoint
 
@@ -125,7 +125,7 @@ def test_without_torch_tensors_are_refused_with_a_way_out(model):
 
 PEAK = """
 import json, sys
-from glowplug.weights.stream import stream_bytes
+from glowplug.weights.streaming.stream import stream_bytes
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) * 1024
 with stream_bytes(sys.argv[1], memory_bytes=int(sys.argv[2]), env={"GLOWPLUG_WEIGHTS_DIRECT": "never"}) as streamed:

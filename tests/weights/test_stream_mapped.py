@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from glowplug.errors import ObjectChanged, ObjectNotFound
-from glowplug.weights import mapped
-from glowplug.weights.mapped import MappedStream
-from glowplug.weights.page_cache import resident_bytes
-from glowplug.weights.stream import ByteStream, stream_bytes
+from glowplug.weights.sources.page_cache import resident_bytes
+from glowplug.weights.streaming import mapped
+from glowplug.weights.streaming.mapped import MappedStream
+from glowplug.weights.streaming.stream import ByteStream, stream_bytes
 from tests.weights.weights_samples import write_checkpoint, write_safetensors
 
 MIB = 1024 * 1024

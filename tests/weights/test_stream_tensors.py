@@ -18,7 +18,7 @@ READ = """
 import json, sys
 import torch
 from safetensors.torch import load_file
-from glowplug.weights.stream import stream
+from glowplug.weights.streaming.stream import stream
 path, memory = sys.argv[1], int(sys.argv[2])
 def bits(tensor):
     data = tensor.contiguous().reshape(-1).view(torch.uint8).tolist() if tensor.numel() else []

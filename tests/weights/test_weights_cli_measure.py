@@ -13,11 +13,11 @@ from weights_samples import write_checkpoint
 from glowplug.cache.keys import PrivateKey
 from glowplug.errors import IncompatibleError, LocalError, UsageError
 from glowplug.units import MIB
-from glowplug.weights import bench as benching
-from glowplug.weights.bench import Bench, Cell, Setting, bench
-from glowplug.weights.bench_plot import check_plot, plot_bench
-from glowplug.weights.checkpoint import open_checkpoint
-from glowplug.weights.settings import FetchSettings
+from glowplug.weights.bench import grid as benching
+from glowplug.weights.bench.grid import Bench, Cell, Setting, bench
+from glowplug.weights.bench.plot import check_plot, plot_bench
+from glowplug.weights.checkpoint.opening import open_checkpoint
+from glowplug.weights.fetch.settings import FetchSettings
 from glowplug.weights.sources.local import LocalSource
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from glowplug.units import parse_bandwidth, parse_bytes
-from glowplug.weights.settings import FetchSettings
+from glowplug.weights.fetch.settings import FetchSettings
 
 Uri = Annotated[str, typer.Argument(metavar="URI", help="s3://bucket/prefix, https://..., file:///... or a path.")]
 Concurrency = Annotated[int | None, typer.Option(min=1, max=256, help="Requests at once. Default: found while it runs.")]

@@ -12,7 +12,7 @@ import typer
 from glowplug.cache.keyring import SIGNING_KEY, config_home, load_publishing, load_trust
 from glowplug.cache.trust import SEAL
 from glowplug.errors import UsageError
-from glowplug.weights.marker import SEAL_NAME
+from glowplug.weights.transfer.marker import SEAL_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,15 +13,15 @@ import typer
 from glowplug.cli.fetching import AsJson, MaxBandwidth, Uri, fetch_settings
 from glowplug.cli.output import print_json
 from glowplug.units import MIB, count, format_bytes, format_seconds, parse_bytes, parse_seconds
-from glowplug.weights.bench import MOST_BYTES, Bench, bench, describe
-from glowplug.weights.bench_plot import check_plot, plot_bench
-from glowplug.weights.checkpoint import open_checkpoint
+from glowplug.weights.bench.grid import MOST_BYTES, Bench, bench, describe
+from glowplug.weights.bench.plot import check_plot, plot_bench
+from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.sources.open import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from glowplug.weights.bench import Cell
+    from glowplug.weights.bench.grid import Cell
 
 app = typer.Typer(
     add_completion=False,

@@ -10,8 +10,8 @@ import typer
 from glowplug import weights
 from glowplug.cli.output import print_json, print_table
 from glowplug.units import count, format_bytes
-from glowplug.weights.marker import COMPLETE_NAME, SEAL_NAME
-from glowplug.weights.totals import by_dtype, by_file, total
+from glowplug.weights.checkpoint.totals import by_dtype, by_file, total
+from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME
 
 if TYPE_CHECKING:
     from glowplug.cache.envelope import Json

@@ -14,10 +14,10 @@ from glowplug.cli.output import print_json, progress_bar
 from glowplug.cli.sealing import TrustedKeys, seal_verifier
 from glowplug.errors import RemoteError
 from glowplug.units import count, format_bytes, format_seconds
-from glowplug.weights.checkpoint import open_checkpoint
-from glowplug.weights.ferry import RING_BYTES
-from glowplug.weights.pull import Pulled, pull
+from glowplug.weights.checkpoint.opening import open_checkpoint
+from glowplug.weights.fetch.ferry import RING_BYTES
 from glowplug.weights.sources.open import open_source
+from glowplug.weights.transfer.pull import Pulled, pull
 
 if TYPE_CHECKING:
     from glowplug.weights.base import Checkpoint

@@ -13,12 +13,12 @@ from glowplug.cli.sealing import Algorithm, SigningKey, TrustedKeys, seal_signer
 from glowplug.errors import UsageError
 from glowplug.store import open_store
 from glowplug.units import count, format_bytes, format_seconds
-from glowplug.weights.checkpoint import open_checkpoint
-from glowplug.weights.marker import COMPLETE_NAME, SEAL_NAME
-from glowplug.weights.push import CONNECTIONS, Pushed, Sealing, push
-from glowplug.weights.seal import load_signed_seal, new_hash
-from glowplug.weights.snapshot import find_folder
+from glowplug.weights.checkpoint.opening import open_checkpoint
+from glowplug.weights.seals.seal import load_signed_seal, new_hash
 from glowplug.weights.sources.local import LocalSource
+from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME
+from glowplug.weights.transfer.push import CONNECTIONS, Pushed, Sealing, push
+from glowplug.weights.transfer.snapshot import find_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,18 +15,18 @@ from glowplug.cli.output import print_json, progress_bar
 from glowplug.cli.sealing import Algorithm, SigningKey, TrustedKeys, seal_signer, seal_verifier
 from glowplug.errors import Unsigned
 from glowplug.units import count, format_bytes, format_seconds
-from glowplug.weights.checkpoint import open_checkpoint
-from glowplug.weights.ferry import RING_BYTES
-from glowplug.weights.marker import SEAL_NAME
-from glowplug.weights.seal import load_seal, new_hash
-from glowplug.weights.seal_document import seal_document
-from glowplug.weights.sealing import check_checkpoint, digest_checkpoint, refusal, refuse_unwritable, write_seal
-from glowplug.weights.settings import s3_environment
+from glowplug.weights.checkpoint.opening import open_checkpoint
+from glowplug.weights.fetch.ferry import RING_BYTES
+from glowplug.weights.fetch.settings import s3_environment
+from glowplug.weights.seals.document import seal_document
+from glowplug.weights.seals.seal import load_seal, new_hash
+from glowplug.weights.seals.sealing import check_checkpoint, digest_checkpoint, refusal, refuse_unwritable, write_seal
 from glowplug.weights.sources.open import open_source
+from glowplug.weights.transfer.marker import SEAL_NAME
 
 if TYPE_CHECKING:
     from glowplug.weights.base import Checkpoint, Source
-    from glowplug.weights.settings import FetchSettings
+    from glowplug.weights.fetch.settings import FetchSettings
 
 app = typer.Typer(
     add_completion=False,

@@ -13,7 +13,7 @@ from glowplug.cli.fetching import AsJson, Concurrency, MaxBandwidth, Uri, fetch_
 from glowplug.cli.output import print_json
 from glowplug.errors import TrustError
 from glowplug.units import format_bytes, format_seconds
-from glowplug.weights.serving import serve as serve_ranks
+from glowplug.weights.buffer.serving import serve as serve_ranks
 
 if TYPE_CHECKING:
     from glowplug.weights.base import Checkpoint, Source, Verifier
@@ -61,7 +61,7 @@ def serve(
 def _seal(source: Source, checkpoint: Checkpoint) -> Verifier | None:
     """The checkpoint's seal; a seal that nobody trusted has made verifies nothing, and stops nothing."""
     from glowplug.cli.sealing import seal_verifier  # noqa: PLC0415  loads cryptography
-    from glowplug.weights.seal import load_seal  # noqa: PLC0415  the same
+    from glowplug.weights.seals.seal import load_seal  # noqa: PLC0415  the same
 
     try:
         return load_seal(source, checkpoint, seal_verifier(None))

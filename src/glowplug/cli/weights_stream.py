@@ -13,13 +13,13 @@ from glowplug.cli.output import print_json, progress_bar
 from glowplug.cli.sealing import TrustedKeys, seal_verifier
 from glowplug.errors import UnknownKey, Unsigned
 from glowplug.units import count, format_bytes, format_seconds, parse_bytes
-from glowplug.weights.measure import Measured, measure
-from glowplug.weights.seal import load_seal
-from glowplug.weights.stream import stream_bytes
+from glowplug.weights.bench.measure import Measured, measure
+from glowplug.weights.seals.seal import load_seal
+from glowplug.weights.streaming.stream import stream_bytes
 
 if TYPE_CHECKING:
     from glowplug.weights.base import Checkpoint, Source
-    from glowplug.weights.seal import Seal
+    from glowplug.weights.seals.seal import Seal
 
 app = typer.Typer(
     add_completion=False,

@@ -16,7 +16,7 @@ from glowplug.timeline.report import WeightsReport
 if TYPE_CHECKING:
     from glowplug.engines.base import WeightsRequest
     from glowplug.run.console import Console
-    from glowplug.weights.page_cache import WarmStats
+    from glowplug.weights.sources.page_cache import WarmStats
 
 _IN_MEMORY = frozenset(("tmpfs", "ramfs", "hugetlbfs"))
 _GRACE_S = 1.0
@@ -60,10 +60,10 @@ class Warming:
 
     def _warm(self) -> None:
         from glowplug.errors import GlowplugError  # noqa: PLC0415  after the engine was spawned, as the rest
-        from glowplug.weights.checkpoint import open_checkpoint  # noqa: PLC0415  the same
-        from glowplug.weights.memory import MARGIN_BYTES, find_room  # noqa: PLC0415  the same
-        from glowplug.weights.page_cache import warm  # noqa: PLC0415  the same
+        from glowplug.weights.buffer.memory import MARGIN_BYTES, find_room  # noqa: PLC0415  the same
+        from glowplug.weights.checkpoint.opening import open_checkpoint  # noqa: PLC0415  the same
         from glowplug.weights.sources.local import LocalSource  # noqa: PLC0415  the same
+        from glowplug.weights.sources.page_cache import warm  # noqa: PLC0415  the same
 
         source = LocalSource(self._request.uri)
         try:

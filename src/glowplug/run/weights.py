@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from glowplug.run.console import Console
     from glowplug.run.options import RunOptions
     from glowplug.weights.base import Checkpoint, FeedStats, Source
-    from glowplug.weights.feed import Feed
-    from glowplug.weights.seal import Seal
-    from glowplug.weights.settings import FetchSettings
+    from glowplug.weights.buffer.feed import Feed
+    from glowplug.weights.fetch.settings import FetchSettings
+    from glowplug.weights.seals.seal import Seal
 
 _POLL_S = 0.005
 
@@ -166,7 +166,7 @@ class Weights:
                 self._console.warn(f"the weights' buffer was not closed: {_describe(error)}")
 
     def _settings(self, request: WeightsRequest) -> FetchSettings:
-        from glowplug.weights.settings import FetchSettings  # noqa: PLC0415  only where something is streamed
+        from glowplug.weights.fetch.settings import FetchSettings  # noqa: PLC0415  only where something is streamed
 
         settings = FetchSettings.from_env(self._own.env)
         return settings.over(max_bandwidth=self._options.max_bandwidth, concurrency=request.concurrency or None)
@@ -179,11 +179,11 @@ class Weights:
 
     def _fetch(self, request: WeightsRequest, settings: FetchSettings) -> None:
         """Begin to fetch, and lay out the folder that stands for the checkpoint."""
-        from glowplug.weights.checkpoint import open_checkpoint  # noqa: PLC0415  only where something is streamed
-        from glowplug.weights.feed import Feed  # noqa: PLC0415  the same
-        from glowplug.weights.memory import choose_memory  # noqa: PLC0415  the same
-        from glowplug.weights.metadata_folder import make_metadata_folder  # noqa: PLC0415  the same
-        from glowplug.weights.plan import least_memory_bytes  # noqa: PLC0415  the same
+        from glowplug.weights.buffer.feed import Feed  # noqa: PLC0415  the same
+        from glowplug.weights.buffer.memory import choose_memory  # noqa: PLC0415  the same
+        from glowplug.weights.checkpoint.metadata_folder import make_metadata_folder  # noqa: PLC0415  the same
+        from glowplug.weights.checkpoint.opening import open_checkpoint  # noqa: PLC0415  only where something is streamed
+        from glowplug.weights.fetch.plan import least_memory_bytes  # noqa: PLC0415  the same
         from glowplug.weights.sources.open import open_source  # noqa: PLC0415  the same
 
         source = open_source(request.uri, env=self._own.env)
@@ -214,7 +214,7 @@ class Weights:
     def _seal(self, source: Source, checkpoint: Checkpoint) -> Seal | None:
         """The checkpoint's seal, if somebody trusted has made it. One listing, no more, where there is none."""
         from glowplug.cache.trust import SEAL  # noqa: PLC0415  only where something is streamed
-        from glowplug.weights.seal import load_seal  # noqa: PLC0415  the same
+        from glowplug.weights.seals.seal import load_seal  # noqa: PLC0415  the same
 
         trust = trust_for(self._options, self._own.env)
         try:

@@ -10,13 +10,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from glowplug.weights.checkpoint import open as open  # noqa: A004  exported
+    from glowplug.weights.checkpoint.opening import open as open  # noqa: A004  exported
 
 # Where each exported name is defined; imported when it is asked for.
 _EXPORTED = {
-    "open": "glowplug.weights.checkpoint",
-    "stream": "glowplug.weights.stream",
-    "stream_bytes": "glowplug.weights.stream",
+    "open": "glowplug.weights.checkpoint.opening",
+    "stream": "glowplug.weights.streaming.stream",
+    "stream_bytes": "glowplug.weights.streaming.stream",
 }
 
 
@@ -24,5 +24,5 @@ def __getattr__(name: str) -> object:
     if name not in _EXPORTED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(importlib.import_module(_EXPORTED[name]), name)
-    globals()[name] = found  # over a module of the same name, which importing it has put here
+    globals()[name] = found
     return found

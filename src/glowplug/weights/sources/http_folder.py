@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from glowplug.errors import IntegrityError
-from glowplug.weights.marker import SEAL_NAME
+from glowplug.weights.transfer.marker import SEAL_NAME
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"

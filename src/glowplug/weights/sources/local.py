@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from glowplug.errors import LocalError, ObjectChanged, ObjectNotFound
 from glowplug.store import local_errors
-from glowplug.weights import page_cache
 from glowplug.weights.base import Entry, Retry
+from glowplug.weights.sources import page_cache
 from glowplug.weights.sources.direct import ALIGNMENT_BYTES, DirectReading, is_aligned, stretch
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from glowplug.store import s3_errors, s3_http, s3_listing
 from glowplug.store.s3_client import Refused, S3Client
 from glowplug.store.s3_endpoint import Location
 from glowplug.weights.base import Entry, Retry
-from glowplug.weights.settings import s3_environment
+from glowplug.weights.fetch.settings import s3_environment
 from glowplug.weights.sources import range_answer
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from glowplug.engines.vllm.loader.settings import RANKS, SOCKET, URI, is_wrapped
 from glowplug.engines.vllm.loader.streaming import Streaming
 from glowplug.errors import GlowplugError
 from glowplug.units import format_bytes, format_seconds
-from glowplug.weights.client import BufferGone, BufferLost, LoadFailed, attach
+from glowplug.weights.buffer.client import BufferGone, BufferLost, LoadFailed, attach
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from vllm.config import ModelConfig
     from vllm.config.load import LoadConfig
 
-    from glowplug.weights.client import Attachment
+    from glowplug.weights.buffer.client import Attachment
 
 _WRAPPER_ANSWERS_S = 30.0  # it listens since before the engine was started
 

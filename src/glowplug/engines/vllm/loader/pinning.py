@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glowplug.weights.client import Attachment
+    from glowplug.weights.buffer.client import Attachment
 
 logger = logging.getLogger("vllm.model_executor.model_loader.glowplug")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from glowplug.engines.vllm.loader.ranks import Place
     from glowplug.engines.vllm.loader.settings import LoaderSettings
-    from glowplug.weights.client import Attachment
+    from glowplug.weights.buffer.client import Attachment
 
 
 class Streaming:

@@ -1,0 +1,106 @@
+"""What a push would bring, and what at the target forbids it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from glowplug.errors import LocalError, PreconditionFailed
+from glowplug.store.keys import check_key
+from glowplug.units import count
+from glowplug.weights.transfer.digests import Stamp, stamp
+from glowplug.weights.transfer.marker import OWN_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+    from glowplug.weights.base import Checkpoint, WeightFile
+    from glowplug.weights.transfer.marker import Marker
+
+_WEIGHTS = (".safetensors", ".safetensors.index.json")
+
+
+class PushItem(NamedTuple):
+    """One file to push."""
+
+    name: str
+    """Relative to the checkpoint: its key."""
+    path: Path
+    stamp: Stamp
+    """Of the file when the push began."""
+    weights: WeightFile | None
+    """Of a weight file, its layout."""
+
+    @property
+    def has_changed(self) -> bool:
+        """Since the push began. Raises LocalError where it is gone."""
+        return stamp(self.path) != self.stamp
+
+    def changed(self) -> LocalError:
+        """The error that says so."""
+        hint = "push again when nothing writes there"
+        return LocalError(f"{self.path} changed while it was pushed", object=str(self.path), hint=hint)
+
+
+def push_items(checkpoint: Checkpoint, folder: Path) -> list[PushItem]:
+    """All files to push, weights first.
+
+    Raises:
+        UsageError: a name that can't be a key.
+        LocalError: a file is gone, or another one since the checkpoint was opened; a link leads nowhere, as in a snapshot that was
+            downloaded in part.
+    """
+    _refuse_dangling(folder)
+    named: list[tuple[str, WeightFile | None]] = [(file.name, file) for file in checkpoint.files]
+    named += [(entry.name, None) for entry in checkpoint.others if entry.name not in OWN_NAMES]
+    for name, _ in named:
+        check_key(name)
+    items = [PushItem(name, folder / name, stamp(folder / name), weights) for name, weights in named]
+    for item in items:
+        if item.weights is not None and item.weights.size_bytes != item.stamp.size_bytes:
+            raise item.changed()
+    return items
+
+
+def _refuse_dangling(folder: Path) -> None:
+    for path in sorted(folder.iterdir()):
+        if not path.name.startswith(".") and path.is_symlink() and not path.exists():
+            hint = "download the model again"
+            raise LocalError(f"{path} is a link to a file that is not there", object=str(path), hint=hint)
+
+
+def strays(items: Sequence[PushItem], present: AbstractSet[str]) -> tuple[str, ...]:
+    """Weight files at the target that are no part of what is pushed."""
+    names = {item.name for item in items}
+    return tuple(sorted(key for key in present if key.endswith(_WEIGHTS) and key not in names))
+
+
+def refuse_others(
+    url: str, items: Sequence[PushItem], present: AbstractSet[str], known: Mapping[str, str | None], marker: Marker | None
+) -> None:
+    """Make sure that a push replaces nothing that it does not know, and mixes with nothing.
+
+    Args:
+        url: of the target, for messages.
+        items: to push.
+        present: keys at the target.
+        known: the digest of each item that lies there already; None of the others.
+        marker: of a complete checkpoint that lies there.
+
+    Raises:
+        PreconditionFailed: it would.
+    """
+    hint = "push to another prefix, or replace what is there with --force"
+    others = [item.name for item in items if item.name in present and known[item.name] is None]
+    if others:
+        what = f"holds {count(len(others), 'file')} of other content under the same name, such as {others[0]}"
+        raise PreconditionFailed(f"{url} {what}", object=others[0], hint=hint)
+    foreign = strays(items, present)
+    if foreign:
+        what = f"holds {count(len(foreign), 'weight file')} that the checkpoint does not have, such as {foreign[0]}"
+        raise PreconditionFailed(f"{url} {what}", object=foreign[0], hint=hint)
+    gone = sorted(set(marker.by_name) - {item.name for item in items}) if marker is not None else []
+    if gone:
+        what = f"holds a complete checkpoint that has {gone[0]}, and this one does not"
+        raise PreconditionFailed(f"{url} {what}", object=gone[0], hint=hint)
