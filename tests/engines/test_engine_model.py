@@ -3,7 +3,7 @@ import struct
 
 import pytest
 
-from glowplug.engines.model import folder_content, hub_cache, model_component
+from glowplug.engines.model import folder_content, model_component
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -141,20 +141,6 @@ def test_an_id_that_is_not_cached_has_no_commit():
 def test_offline_the_snapshots_path_counts_because_vllm_hashes_it(hub):
     env = {"HF_HUB_CACHE": str(hub), "HF_HUB_OFFLINE": "1"}
     assert model_component("org/name", env, "/")["path"] == str(hub / "models--org--name" / "snapshots" / COMMIT)
-
-
-@pytest.mark.parametrize(
-    ("env", "folder"),
-    [
-        ({"HOME": "/h"}, "/h/.cache/huggingface/hub"),
-        ({"HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/x/huggingface/hub"),
-        ({"HOME": "/h", "HF_HOME": "/f"}, "/f/hub"),
-        ({"HOME": "/h", "HF_HOME": "/f", "HF_HUB_CACHE": "/c"}, "/c"),
-        ({"HUGGINGFACE_HUB_CACHE": "/old"}, "/old"),
-    ],
-)
-def test_the_hub_cache_lies_where_huggingface_hub_has_it(env, folder):
-    assert hub_cache(env) == folder
 
 
 def test_a_url_is_itself_without_its_password():

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 import glowplug
+from glowplug.engines.vllm.host_memory import beside_weights
 from glowplug.engines.vllm.loader import filters
 from glowplug.engines.vllm.loader.feeder import feeder
 from glowplug.engines.vllm.loader.ranks import Place, draft_follows, place_of
@@ -172,8 +173,19 @@ def test_several_ranks_at_once_start_one_feeder_and_it_gets_what_it_needs(env):
         thread.join()
     [path] = set(found)
     notes = Path(env["NOTES"]).read_text().splitlines()
-    assert notes == [f"weights serve s3://b/m --socket {path} --ranks 4 --concurrency 8 --host-memory 512MiB"]
+    memory = beside_weights(4, on_cpu=False, env=env)
+    expected = f"weights serve s3://b/m --socket {path} --ranks 4 --engine-memory {memory} --concurrency 8 --host-memory 512MiB"
+    assert notes == [expected]
     assert Path(path).parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_on_a_cpu_the_feeder_is_told_that_the_weights_stay_in_the_hosts_memory(env):
+    env = {**env, "VLLM_CPU_KVCACHE_SPACE": "7"}
+    feeder("s3://b/m", Place(0, 2, "e", on_cpu=True), LoaderSettings(), env=env)
+    words = Path(env["NOTES"]).read_text().split()
+    assert "--on-cpu" in words
+    memory = int(words[words.index("--engine-memory") + 1])
+    assert memory - beside_weights(2, on_cpu=False, env=env) == 2 * 7 * 2**30
 
 
 def test_another_engine_and_another_checkpoint_have_feeders_of_their_own(env):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -316,6 +317,16 @@ def test_a_seal_of_nobody_who_is_trusted_is_said_and_refused_only_on_request(eng
     refused = other.run(*engine, options=["--require-seal"], env=served.env)
     assert (refused.code, refused.out) == (2, b"")
     assert "--require-seal" in refused.err
+
+
+def test_a_seal_that_was_altered_under_a_trusted_name_starts_no_engine(glowplug, engine, served, sealed):
+    path = sealed / "bucket/models/tiny/glowplug.seal.json"
+    document = json.loads(path.read_text())
+    payload = base64.b64decode(document["payload"]).replace(b"sha256", b"sha265", 1)
+    path.write_text(json.dumps({**document, "payload": base64.b64encode(payload).decode()}))
+    ended = glowplug.run(*engine, env=served.env)
+    assert (ended.code, ended.out) == (1, b"")
+    assert "glowplug.seal.json" in ended.err
 
 
 def test_require_seal_refuses_a_checkpoint_without_one_and_one_that_is_not_streamed(glowplug, engine, served, tmp_path):

@@ -21,7 +21,7 @@ from glowplug.weights.sources.local import LocalSource
 from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME, parse_marker
 from glowplug.weights.transfer.push import Sealing, push
 from glowplug.weights.transfer.push_targets import FolderTarget
-from glowplug.weights.transfer.snapshot import find_folder
+from glowplug.weights.transfer.snapshot import find_folder, hub_cache
 
 ALICE = KeySigner(PrivateKey(b"a" * 32))
 SEALING = Sealing(lambda payload: ALICE.sign(payload, SEAL), block_bytes=4096)
@@ -291,3 +291,17 @@ def test_a_model_that_is_not_here_is_said_with_what_to_do(hub, reference, revisi
 def test_a_folder_has_no_revisions(model):
     with pytest.raises(UsageError):
         find_folder(str(model), env={}, revision="main")
+
+
+@pytest.mark.parametrize(
+    ("env", "folder"),
+    [
+        ({"HOME": "/h"}, "/h/.cache/huggingface/hub"),
+        ({"HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/x/huggingface/hub"),
+        ({"HOME": "/h", "HF_HOME": "/f"}, "/f/hub"),
+        ({"HOME": "/h", "HF_HOME": "/f", "HF_HUB_CACHE": "/c"}, "/c"),
+        ({"HUGGINGFACE_HUB_CACHE": "/old"}, "/old"),
+    ],
+)
+def test_the_hub_cache_lies_where_huggingface_hub_has_it(env, folder):
+    assert str(hub_cache(env)) == folder

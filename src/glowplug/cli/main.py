@@ -6,16 +6,14 @@ Exit codes: 0 done; 1 a finding, a failed check, or an error of the store or the
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import os
 import sys
 from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from glowplug import __version__
+from glowplug.cli.lazy import lazy_group
 from glowplug.errors import GlowplugError, LocalError, UsageError
 
 # Command to its module, and to the line that "glowplug --help" shows. Loading one costs nothing for the others: "run" must not pay
@@ -29,29 +27,6 @@ _COMMANDS = {
 }
 
 
-class _LazyGroup(TyperGroup):
-    """Commands by name; a module is imported when its command is called, or when its own help is asked for."""
-
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002  typer's signature
-        return list(_COMMANDS)
-
-    def resolve_command(self, ctx: typer.Context, args: list[str]):  # type: ignore[no-untyped-def,override]  # noqa: ANN202
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
-            hint = f"did you mean glowplug {near[0]}?" if near else f"choose one of {', '.join(_COMMANDS)}"
-            raise UsageError(f"there is no command {args[0]}", object=args[0], hint=hint)
-        return super().resolve_command(ctx, args)
-
-    def get_command(self, ctx: typer.Context, cmd_name: str):  # type: ignore[no-untyped-def,override]  # noqa: ANN202, ARG002
-        if cmd_name not in _COMMANDS:
-            return None
-        module = importlib.import_module(_COMMANDS[cmd_name][0])
-        command = typer.main.get_command(module.app)
-        command.name = cmd_name
-        command.short_help = command.short_help or _COMMANDS[cmd_name][1]
-        return command
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"glowplug {__version__}")
@@ -59,7 +34,7 @@ def _print_version(wanted: bool) -> None:
 
 
 app = typer.Typer(
-    cls=_LazyGroup,
+    cls=lazy_group("glowplug", _COMMANDS),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

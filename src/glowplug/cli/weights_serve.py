@@ -11,8 +11,8 @@ import typer
 
 from glowplug.cli.fetching import AsJson, Concurrency, MaxBandwidth, Uri, fetch_settings
 from glowplug.cli.output import print_json
-from glowplug.errors import TrustError
-from glowplug.units import format_bytes, format_seconds
+from glowplug.errors import UnknownKey, Unsigned
+from glowplug.units import format_bytes, format_seconds, parse_bytes
 from glowplug.weights.buffer.serving import serve as serve_ranks
 
 if TYPE_CHECKING:
@@ -31,15 +31,25 @@ def serve(
     socket: Annotated[Path, typer.Option(help="Where ranks attach; in a folder of this user alone.")],
     ranks: Annotated[int, typer.Option(min=1, help="Processes of this node that load.")] = 1,
     host_memory: Annotated[str | None, typer.Option(help="auto, full, or a size such as 4GiB.")] = None,
+    engine_memory: Annotated[str, typer.Option(metavar="SIZE", help="What the engine needs beside buffer and weights.")] = "0",
+    on_cpu: Annotated[bool, typer.Option("--on-cpu", help="The engine keeps the weights in this machine's memory.")] = False,
     concurrency: Concurrency = None,
     max_bandwidth: MaxBandwidth = None,
     as_json: AsJson = False,
 ) -> None:
     """Stream a checkpoint to the ranks of this node. Ends when all are done, when none comes, or with who started it."""
     settings = fetch_settings(concurrency=concurrency, max_bandwidth=max_bandwidth)
+    beside = parse_bytes(engine_memory, name="--engine-memory")
     say = partial(print, file=sys.stderr)
     stats = serve_ranks(
-        uri, socket, ranks=ranks, settings=settings, memory=host_memory or settings.memory, find_verifier=_seal, say=say
+        uri,
+        socket,
+        ranks=ranks,
+        settings=settings,
+        memory=host_memory or settings.memory,
+        engine_bytes=lambda size_bytes: beside + (size_bytes if on_cpu else 0),
+        find_verifier=_seal,
+        say=say,
     )
     if as_json:
         print_json({
@@ -65,6 +75,6 @@ def _seal(source: Source, checkpoint: Checkpoint) -> Verifier | None:
 
     try:
         return load_seal(source, checkpoint, seal_verifier(None))
-    except TrustError as error:
+    except (Unsigned, UnknownKey) as error:
         print(f"glowplug: the weights are not verified: {error.line()}", file=sys.stderr)
         return None

@@ -13,6 +13,8 @@ import os
 import re
 from typing import TYPE_CHECKING, TypeVar
 
+from glowplug.weights.transfer.snapshot import hub_cache
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -59,22 +61,11 @@ def model_component(
         identity["revision"] = revision
     if quantization:
         identity["quantization"] = quantization
-    commit, snapshot = _resolve(repository, revision or "main", download_dir or hub_cache(env))
+    commit, snapshot = _resolve(repository, revision or "main", download_dir or str(hub_cache(env)))
     identity["commit"] = commit
     if snapshot and any(env.get(name, "").lower() in _TRUE for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")):
         identity["path"] = snapshot  # offline, vLLM replaces the id by this path before it hashes it (EngineArgs.__post_init__)
     return identity
-
-
-def hub_cache(env: Mapping[str, str]) -> str:
-    """Where huggingface_hub keeps repositories (huggingface_hub/constants.py)."""
-    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if path := env.get(variable):
-            return os.path.expandvars(path)
-    home = env.get("HF_HOME") or os.path.join(
-        env.get("XDG_CACHE_HOME") or os.path.join(env.get("HOME") or os.path.expanduser("~"), ".cache"), "huggingface"
-    )
-    return os.path.join(home, "hub")
 
 
 def hub_snapshot(
@@ -83,7 +74,7 @@ def hub_snapshot(
     """The folder of a Hugging Face id in the local cache; None where it is not there. Nothing is downloaded."""
     if not _HUB_ID.fullmatch(reference):
         return None
-    return _resolve(reference, revision or "main", download_dir or hub_cache(env))[1]
+    return _resolve(reference, revision or "main", download_dir or str(hub_cache(env)))[1]
 
 
 def folder_content(folder: str) -> dict[str, Json]:

@@ -21,7 +21,7 @@ import glowplug
 from glowplug.cache.deadline import Deadline
 from glowplug.engines.base import Handover
 from glowplug.engines.registry import weights_request
-from glowplug.errors import GlowplugError, IntegrityError, TrustError, UsageError
+from glowplug.errors import GlowplugError, IntegrityError, UnknownKey, Unsigned, UsageError
 from glowplug.run import process
 from glowplug.run.restoring import trust_for
 from glowplug.run.warming import Warming
@@ -215,11 +215,12 @@ class Weights:
         """The checkpoint's seal, if somebody trusted has made it. One listing, no more, where there is none."""
         from glowplug.cache.trust import SEAL  # noqa: PLC0415  only where something is streamed
         from glowplug.weights.seals.seal import load_seal  # noqa: PLC0415  the same
+        from glowplug.weights.transfer.marker import SEAL_NAME  # noqa: PLC0415  the same
 
         trust = trust_for(self._options, self._own.env)
         try:
-            seal = load_seal(source, checkpoint, lambda document: trust.verify(document, kind=SEAL))
-        except TrustError as error:
+            seal = load_seal(source, checkpoint, lambda document: trust.verify(document, name=SEAL_NAME, kind=SEAL))
+        except (Unsigned, UnknownKey) as error:
             if self._options.require_seal:
                 raise
             self._console.warn(f"the weights are not verified: {error.line()}")

@@ -20,12 +20,12 @@ from glowplug.engines.interpreter import Question, python_command
 from glowplug.engines.model import hub_snapshot
 from glowplug.engines.software import Software
 from glowplug.engines.vllm.arguments import parse
+from glowplug.engines.vllm.host_memory import beside_weights
 from glowplug.engines.vllm.installed import installed_vllm
 from glowplug.engines.vllm.loader import LOAD_FORMAT
 from glowplug.engines.vllm.loader.settings import COMMAND, FOLDER, RANKS, SOCKET, URI
 from glowplug.engines.vllm.notices import version_tuple
 from glowplug.engines.vllm.readiness import local_ranks
-from glowplug.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,10 +39,6 @@ PLUGIN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plugin
 _STREAMED = re.compile(r"(s3|https?)://", re.IGNORECASE)
 _OLDEST = (0, 21)
 _PLUGIN = "glowplug"
-# Host memory of vLLM 0.32 beside its weights, each rank and its HTTP server, with some room: 1.5 GiB measured on a CPU.
-_SERVER_BYTES = 2 * GIB
-_RANK_BYTES = 3 * GIB
-_CPU_KV_CACHE_GIB = 4  # where VLLM_CPU_KVCACHE_SPACE does not say
 
 
 def weights_request(
@@ -182,11 +178,6 @@ def _concurrency(arguments: Arguments) -> int:
 
 
 def _engine_bytes(size_bytes: int, arguments: Arguments, env: Mapping[str, str]) -> int:
-    """Host memory that vLLM will need: on a processor also for its own copy of the weights and for its KV cache."""
-    ranks = local_ranks(arguments)
-    needed = _SERVER_BYTES + _RANK_BYTES * ranks
-    if accelerators(env).kind == "none":
-        space = env.get("VLLM_CPU_KVCACHE_SPACE", "")
-        gib = float(space) if re.fullmatch(r"\d+(\.\d+)?", space) and float(space) else _CPU_KV_CACHE_GIB
-        needed += size_bytes + int(gib * GIB) * ranks
-    return needed
+    """Host memory that vLLM will need: on a processor also for its own copy of the weights."""
+    on_cpu = accelerators(env).kind == "none"
+    return beside_weights(local_ranks(arguments), on_cpu=on_cpu, env=env) + (size_bytes if on_cpu else 0)

@@ -42,7 +42,7 @@ def serve(
     ranks: int,
     settings: FetchSettings,
     memory: str = "auto",
-    engine_bytes: int = 0,
+    engine_bytes: Callable[[int], int] = lambda _: 0,
     env: Mapping[str, str] = os.environ,
     find_verifier: Callable[[Source, Checkpoint], Verifier | None] = lambda _source, _checkpoint: None,
     say: Callable[[str], None] = lambda _: None,
@@ -58,7 +58,7 @@ def serve(
         ranks: how many are expected.
         settings: of the fetch.
         memory: ``auto``, ``full`` or bytes.
-        engine_bytes: host memory that the engine needs beside the buffer.
+        engine_bytes: host memory that the engine needs beside the buffer, for a checkpoint of so many bytes.
         env: the environment: credentials, endpoints.
         find_verifier: gives the checkpoint's sealed digests, if it has any.
         say: told one line about memory.
@@ -83,7 +83,7 @@ def serve(
             choice = choose_memory(
                 checkpoint.size_bytes,
                 requested=memory,
-                engine_bytes=engine_bytes,
+                engine_bytes=engine_bytes(checkpoint.size_bytes),
                 largest_tensor_bytes=least_memory_bytes(checkpoint, block_bytes=block_bytes),
             )
             feed = Feed.open(source, checkpoint, settings=settings, memory=choice, ranks=ranks, verifier=verifier, socket=socket)

@@ -23,6 +23,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from glowplug.engines.vllm.host_memory import beside_weights
 from glowplug.engines.vllm.loader.settings import COMMAND
 from glowplug.errors import IncompatibleError, LocalError
 
@@ -57,6 +58,8 @@ def feeder(uri: str, place: Place, settings: LoaderSettings, *, env: Mapping[str
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # of a feeder that was killed
         words = [*_command(env), "weights", "serve", uri, "--socket", path, "--ranks", str(place.ranks)]
+        words += ["--engine-memory", str(beside_weights(place.ranks, on_cpu=place.on_cpu, env=env))]
+        words += ["--on-cpu"] if place.on_cpu else []
         words += ["--concurrency", str(settings.concurrency)] if settings.concurrency else []
         words += ["--host-memory", settings.memory] if settings.memory != "auto" else []
         _start(words, path, until_s, env)

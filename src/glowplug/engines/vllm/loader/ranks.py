@@ -20,12 +20,14 @@ class Place:
         ranks: how many load the model on this node.
         engine: the same text in all of them, and another one in every other engine.
         is_replica: there may be data-parallel replicas beside it that it was not told of; their ranks are not in ``ranks``.
+        on_cpu: it computes on the processor, and keeps the weights in the host's memory.
     """
 
     rank: int
     ranks: int
     engine: str
     is_replica: bool = False
+    on_cpu: bool = False
 
 
 def place_of(config: Any) -> Place:
@@ -37,10 +39,11 @@ def place_of(config: Any) -> Place:
     index = _number(parallel, "data_parallel_index") or 0
     replicas = _number(parallel, "data_parallel_size_local") or 1
     local = _number(parallel, "data_parallel_rank_local")
+    on_cpu = getattr(getattr(config, "device_config", None), "device_type", "") == "cpu"
     if (_number(parallel, "data_parallel_size") or 1) == 1:
         # Data-parallel ranks of a dense model are told that they are alone; each replica then has a feeder of its own.
-        return Place(rank + replica * (local or 0), replica, f"{engine}.{index}", is_replica=local is not None)
-    return Place(rank + replica * ((index if local is None else local) % replicas), replica * replicas, engine)
+        return Place(rank + replica * (local or 0), replica, f"{engine}.{index}", is_replica=local is not None, on_cpu=on_cpu)
+    return Place(rank + replica * ((index if local is None else local) % replicas), replica * replicas, engine, on_cpu=on_cpu)
 
 
 def draft_follows(config: Any, path: str) -> bool:
