@@ -10,6 +10,7 @@ import pytest
 
 from glowplug.errors import Forbidden, LocalError, Unreachable
 from glowplug.store import s3_multipart
+from glowplug.store.file_slice import FileSlice
 from tests.store.stub import Script, Stub, error, reply
 
 CREATED = reply(200, b"<InitiateMultipartUploadResult><UploadId>id&amp;1</UploadId></InitiateMultipartUploadResult>")
@@ -131,14 +132,14 @@ def test_a_completion_whose_answer_was_lost_is_found_completed(file):
 
 
 def test_a_file_that_shrinks_is_an_error_and_the_upload_is_aborted(file, monkeypatch):
-    real = s3_multipart.FileSlice.sha256
+    real = FileSlice.sha256
 
     def shrink_then_hash(part):
         if part.start == 1000:
             file.write_bytes(b"short")
         return real(part)
 
-    monkeypatch.setattr(s3_multipart.FileSlice, "sha256", shrink_then_hash)
+    monkeypatch.setattr(FileSlice, "sha256", shrink_then_hash)
     server = Server()
     with Stub(server) as stub, pytest.raises(LocalError, match="became shorter"):
         stub.store().put_file("k", file, sha256="0" * 64)

@@ -9,6 +9,7 @@ import pytest
 
 from glowplug.errors import LocalError, ObjectNotFound, Unreachable
 from glowplug.store import open_store, s3_multipart, s3_resume
+from glowplug.store.file_slice import FileSlice
 from tests.store.stub import Stub, error, reply
 
 PART = 5 * 1024 * 1024  # the least that S3 takes for any part but the last
@@ -147,6 +148,6 @@ def test_closed_lanes_stop_an_upload_and_abort_it(file):
 
 
 def test_a_part_of_another_length_is_not_read_to_be_compared(file):
-    body = s3_multipart.FileSlice(-1, str(file), 0, PART)
+    body = FileSlice(-1, str(file), 0, PART)
     assert not s3_resume.matches(s3_resume.Part(PART - 1, '"x"'), body)
     assert not s3_resume.matches(None, body)

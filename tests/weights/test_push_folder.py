@@ -16,7 +16,7 @@ from glowplug.errors import BadCheckpoint, IncompatibleError, LocalError, Precon
 from glowplug.store import open_store
 from glowplug.store.memory import MemoryStore
 from glowplug.weights.checkpoint.opening import open_checkpoint
-from glowplug.weights.seals.seal import load_seal
+from glowplug.weights.seals.loading import load_seal
 from glowplug.weights.sources.local import LocalSource
 from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME, parse_marker
 from glowplug.weights.transfer.push import Sealing, push

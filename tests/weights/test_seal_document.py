@@ -16,7 +16,8 @@ from glowplug.cache.trust import SEAL, KeySigner, Trust
 from glowplug.errors import IntegrityError, UnknownKey, Unsigned, UsageError
 from glowplug.weights.base import Checkpoint, Entry, WeightFile
 from glowplug.weights.seals.document import parse_seal, seal_document
-from glowplug.weights.seals.seal import Seal, SealedFile, SealedSmall, load_seal, new_hash
+from glowplug.weights.seals.loading import load_seal
+from glowplug.weights.seals.seal import Seal, SealedFile, SealedSmall, new_hash
 
 BLOCK = 4096
 BODY = b"".join(number.to_bytes(4, "big") for number in range(2560))  # two blocks and a half, none like another

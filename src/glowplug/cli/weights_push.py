@@ -14,7 +14,8 @@ from glowplug.errors import UsageError
 from glowplug.store import open_store
 from glowplug.units import count, format_bytes, format_seconds
 from glowplug.weights.checkpoint.opening import open_checkpoint
-from glowplug.weights.seals.seal import load_signed_seal, new_hash
+from glowplug.weights.seals.loading import load_signed_seal
+from glowplug.weights.seals.seal import new_hash
 from glowplug.weights.sources.local import LocalSource
 from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME
 from glowplug.weights.transfer.push import CONNECTIONS, Pushed, Sealing, push

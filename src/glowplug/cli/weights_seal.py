@@ -19,7 +19,8 @@ from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.fetch.ferry import RING_BYTES
 from glowplug.weights.fetch.settings import s3_environment
 from glowplug.weights.seals.document import seal_document
-from glowplug.weights.seals.seal import load_seal, new_hash
+from glowplug.weights.seals.loading import load_seal
+from glowplug.weights.seals.seal import new_hash
 from glowplug.weights.seals.sealing import check_checkpoint, digest_checkpoint, refusal, refuse_unwritable, write_seal
 from glowplug.weights.sources.open import open_source
 from glowplug.weights.transfer.marker import SEAL_NAME

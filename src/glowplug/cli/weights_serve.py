@@ -71,7 +71,7 @@ def serve(
 def _seal(source: Source, checkpoint: Checkpoint) -> Verifier | None:
     """The checkpoint's seal; a seal that nobody trusted has made verifies nothing, and stops nothing."""
     from glowplug.cli.sealing import seal_verifier  # noqa: PLC0415  loads cryptography
-    from glowplug.weights.seals.seal import load_seal  # noqa: PLC0415  the same
+    from glowplug.weights.seals.loading import load_seal  # noqa: PLC0415  the same
 
     try:
         return load_seal(source, checkpoint, seal_verifier(None))

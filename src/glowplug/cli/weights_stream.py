@@ -14,7 +14,7 @@ from glowplug.cli.sealing import TrustedKeys, seal_verifier
 from glowplug.errors import UnknownKey, Unsigned
 from glowplug.units import count, format_bytes, format_seconds, parse_bytes
 from glowplug.weights.bench.measure import Measured, measure
-from glowplug.weights.seals.seal import load_seal
+from glowplug.weights.seals.loading import load_seal
 from glowplug.weights.streaming.stream import stream_bytes
 
 if TYPE_CHECKING:

@@ -214,7 +214,7 @@ class Weights:
     def _seal(self, source: Source, checkpoint: Checkpoint) -> Seal | None:
         """The checkpoint's seal, if somebody trusted has made it. One listing, no more, where there is none."""
         from glowplug.cache.trust import SEAL  # noqa: PLC0415  only where something is streamed
-        from glowplug.weights.seals.seal import load_seal  # noqa: PLC0415  the same
+        from glowplug.weights.seals.loading import load_seal  # noqa: PLC0415  the same
         from glowplug.weights.transfer.marker import SEAL_NAME  # noqa: PLC0415  the same
 
         trust = trust_for(self._options, self._own.env)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from glowplug.errors import LocalError, ObjectNotFound, PreconditionFailed, Unreachable
 from glowplug.store import s3_errors, s3_http, s3_listing, s3_multipart
 from glowplug.store.base import Blob, ObjectInfo
+from glowplug.store.file_slice import FileSlice
 from glowplug.store.keys import RESERVED, check_key, check_list_prefix, is_key
 from glowplug.store.s3_client import Refused, S3Client
 from glowplug.store.s3_endpoint import Location
@@ -226,7 +227,7 @@ class S3Store:
         except ObjectNotFound:
             return
 
-    def _put_whole(self, key: str, whole: s3_multipart.FileSlice, sha256: str, headers: dict[str, str]) -> str:
+    def _put_whole(self, key: str, whole: FileSlice, sha256: str, headers: dict[str, str]) -> str:
         headers = {"Content-Length": str(whole.size_bytes)} | headers
         return self._client.call("PUT", self._whole(key), s3_multipart.take_etag, headers=headers, body=whole, body_sha256=sha256)
 
@@ -317,12 +318,12 @@ class S3Store:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[s3_multipart.FileSlice]:
+def _opened(path: Path) -> Iterator[FileSlice]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise LocalError(f"{path}: {error.strerror}", object=str(path)) from error
     try:
-        yield s3_multipart.FileSlice(fd, str(path), 0, os.fstat(fd).st_size)
+        yield FileSlice(fd, str(path), 0, os.fstat(fd).st_size)
     finally:
         os.close(fd)

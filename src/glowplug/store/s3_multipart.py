@@ -10,8 +10,6 @@ The threads are daemons, so that a process that must exit with the engine's code
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
 import re
 import threading
 from dataclasses import dataclass, replace
@@ -24,8 +22,9 @@ from glowplug.store.s3_client import Refused
 from glowplug.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
+    from glowplug.store.file_slice import FileSlice
     from glowplug.store.s3_client import S3Client
 
 SINGLE_LIMIT_BYTES = 64 * MIB
@@ -33,43 +32,6 @@ SINGLE_LIMIT_BYTES = 64 * MIB
 PART_BYTES = 16 * MIB
 _CONNECTIONS = 8
 _MOST_PARTS = 10_000  # https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
-_BLOCK_BYTES = MIB
-
-
-@dataclass(frozen=True, slots=True)
-class FileSlice:
-    """A part of a file as a request's body. Each iteration starts over, with one block of its own.
-
-    Iterating raises ``LocalError``, never ``OSError``: that would look like a broken connection, worth another attempt.
-    """
-
-    fd: int
-    path: str
-    """For messages."""
-    start: int
-    size_bytes: int
-
-    def __iter__(self) -> Iterator[memoryview]:
-        block = memoryview(bytearray(min(_BLOCK_BYTES, max(self.size_bytes, 1))))
-        sent = 0
-        while sent < self.size_bytes:
-            want = min(block.nbytes, self.size_bytes - sent)
-            try:
-                count = os.preadv(self.fd, [block[:want]], self.start + sent)
-            except OSError as error:
-                raise LocalError(f"the file can't be read: {error.strerror}", object=self.path) from error
-            if not count:
-                text = f"{self.path} became shorter than {self.start + self.size_bytes} bytes while it was sent"
-                raise LocalError(text, object=self.path)
-            yield block[:count]
-            sent += count
-
-    def sha256(self) -> str:
-        """Hex digest of the slice."""
-        digest = hashlib.sha256()
-        for block in self:
-            digest.update(block)
-        return digest.hexdigest()
 
 
 class Lanes:

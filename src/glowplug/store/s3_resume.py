@@ -15,8 +15,8 @@ from xml.etree import ElementTree as ET
 from glowplug.store.s3_client import Refused
 
 if TYPE_CHECKING:
+    from glowplug.store.file_slice import FileSlice
     from glowplug.store.s3_client import S3Client
-    from glowplug.store.s3_multipart import FileSlice
 
 _MOST_PAGES = 100
 

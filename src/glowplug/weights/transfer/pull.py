@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from glowplug.errors import IntegrityError, LocalError, ObjectChanged, UnknownKey, Unsigned
 from glowplug.weights.base import Entry
 from glowplug.weights.fetch.ferry import RING_BYTES, Piece, ferry
-from glowplug.weights.seals.seal import MAX_SEAL_BYTES, Seal, load_seal
+from glowplug.weights.seals.loading import load_seal
+from glowplug.weights.seals.seal import MAX_SEAL_BYTES, Seal
 from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME, MarkedFile, Marker
 from glowplug.weights.transfer.pull_disk import Disk, PartFile
 from glowplug.weights.transfer.pull_folder import BY_HEADERS, BY_SEAL, is_complete, marker_of, placed_files, remove_old, write_whole
