@@ -82,7 +82,11 @@ class Load:
             verifier=verifier,
             on_progress=self.told.append,
             on_error=self.errors.append,
+            write=self._write if memory_bytes is None else None,  # as a host buffer has it: written in full, received into a window
         )
+
+    def _write(self, offset, data):
+        self.memory[offset : offset + data.nbytes] = data
 
     def read(self, *, timeout_s=60):
         """Every tensor's bytes, in order; gives its memory back, overwritten, as soon as it was copied."""

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from glowplug.weights.buffer.client import attach
 from glowplug.weights.buffer.feed import Feed
+from glowplug.weights.buffer.host_buffer import HostBuffer
 from glowplug.weights.buffer.memory import MemoryChoice
 from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.fetch.settings import FetchSettings
@@ -57,6 +59,22 @@ def feeding(source, *, settings=QUICK, memory=FULL, ranks=1, **options):
     finally:
         feed.close()
         source.close()
+
+
+@pytest.mark.parametrize("huge_pages", [False, True])
+def test_a_full_buffer_is_written_or_received_into_as_its_pages_are(model, range_server, monkeypatch, huge_pages):
+    folder, expected = model
+    written = []
+    real = HostBuffer.write
+    monkeypatch.setattr(HostBuffer, "has_huge_pages", huge_pages)
+    monkeypatch.setattr(HostBuffer, "write", lambda self, offset, data: (written.append(data.nbytes), real(self, offset, data)))
+    server = range_server(folder)
+    with feeding(open_source(URI, env=server.env)) as feed:
+        rank = attach(feed.socket, rank=0, ranks=1, timeout_s=30)
+        assert {item.name: hashlib.sha256(rank.wait(item)).hexdigest() for item in rank.tensors} == expected
+        rank.finish(skipped=0)
+        rank.close()
+    assert bool(written) != huge_pages
 
 
 @pytest.mark.parametrize("memory", [FULL, windowed(MIB)], ids=["full", "windowed"])

@@ -65,6 +65,8 @@ class Feed:
             verifier=verifier,
             on_progress=self._progress,
             on_error=self._fail,
+            # A ring that turns is touched once and then used again; a disk is read past the page cache straight into its place.
+            write=self._buffer.write if plan.is_full and not source.is_local and not self._buffer.has_huge_pages else None,
         )
 
     @classmethod
