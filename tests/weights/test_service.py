@@ -19,6 +19,7 @@ import pytest
 
 from glowplug.errors import LocalError, Unreachable
 from glowplug.weights.buffer.host_buffer import HostBuffer
+from glowplug.weights.buffer.peer import Peer
 from glowplug.weights.buffer.service import Service
 from glowplug.weights.fetch.plan import make_plan
 from tests.weights.ranks import Filler, Rank, checkpoint_of, digests_of
@@ -298,10 +299,16 @@ def test_a_loader_of_another_version_is_sent_away_with_both_versions_named(node)
         assert "protocol 99" in json.loads(other.recv(1000))["gone"]
 
 
-def test_a_rank_that_does_not_listen_holds_up_nobody(node):
+def test_a_rank_that_does_not_listen_holds_up_nobody(node, monkeypatch):
+    real = Peer.__init__
+
+    def small(peer, connection):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least that the kernel gives: a few messages
+        real(peer, connection)
+
+    monkeypatch.setattr(Peer, "__init__", small)
     here = node(ranks=2, chunk=KIB, sizes=[200_000] * 20)
     with socket.socket(socket.AF_UNIX) as deaf:
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         deaf.connect(str(here.path))
         deaf.sendall(b'{"hello": {"protocol": 1, "rank": 1, "ranks": 2, "pid": 1}}\n')
         with here.rank(0, 2) as rank:
