@@ -265,3 +265,44 @@ def test_a_server_whose_cache_holds_a_secret_serves_on(glowplug, vllm):
     assert "cache_key_factors.json" in ended.report["publish"]["reason"]
     assert "correct-horse" not in ended.err.replace("(EngineCore", "")
     assert not glowplug.published()
+
+
+# --- the machine
+
+NO_THREADS = """
+import os, threading
+real = threading.Thread.start
+def start(thread):
+    if thread.name.startswith(tuple(os.environ["NO_THREADS"].split())):
+        raise RuntimeError("can't start new thread")
+    real(thread)
+threading.Thread.start = start
+"""
+
+
+@pytest.mark.parametrize("names", ["glowplug-pump", "glowplug-restore", "glowplug-"])
+def test_a_machine_that_gives_no_threads(glowplug, compiler, tmp_path, names):
+    (tmp_path / "sitecustomize.py").write_text(NO_THREADS)
+    ended = glowplug.run(*compiler, env={"PYTHONPATH": str(tmp_path), "NO_THREADS": names})
+    assert ended.code == 0
+    assert b"compiled 4 loaded 0" in ended.out
+    assert "Traceback" not in ended.err
+    assert "internal error" not in ended.err
+    assert ended.said("can't start new thread")
+
+
+def test_a_machine_that_gives_no_thread_for_the_weights_or_for_readiness(glowplug, vllm, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(NO_THREADS)
+    env = {"PYTHONPATH": str(tmp_path), "NO_THREADS": "glowplug-weights glowplug-watch glowplug-warm"}
+    with glowplug.begin(*vllm, env=env) as running:
+        running.wait_for("when the engine is ready is not watched")
+        running.signal(15)
+        ended = running.end()
+    assert "Traceback" not in ended.err
+
+
+def test_an_argument_that_is_no_text_is_a_part_of_the_key_like_any_other(glowplug, compiler):
+    first = glowplug.run(*compiler, b"\xff")
+    assert (first.code, first.report["outcome"], first.report["publish"]["state"]) == (0, "miss", "published")
+    assert glowplug.run(*compiler, b"\xff").report["outcome"] == "hit"
+    assert glowplug.run(*compiler, b"\xfe").report["outcome"] == "miss"

@@ -297,6 +297,7 @@ def test_a_wrong_byte_never_reaches_the_engine(glowplug, engine, range_server, s
     ended = glowplug.run(*engine, env=server.env)
     assert ended.code == 1
     assert "model-00001-of-00002.safetensors" in ended.report["weights"]["error"]
+    assert "model-00001-of-00002.safetensors" in ended.said("the weights could not be loaded:")[0]
     assert not taken(ended)
 
 
@@ -334,3 +335,25 @@ def test_require_seal_refuses_a_checkpoint_without_one_and_one_that_is_not_strea
         ended = glowplug.run(*words, options=["--require-seal"], env=served.env)
         assert (ended.code, ended.out) == (2, b""), words
         assert "--require-seal" in ended.err
+
+
+def test_require_seal_is_not_turned_off_by_turning_the_weights_off(glowplug, engine, served):
+    for options, env in ((["--require-seal", "--no-weights"], {}), (["--require-seal"], {"GLOWPLUG_WEIGHTS": "0"})):
+        ended = glowplug.run(*engine, options=options, env={**served.env, **env})
+        assert (ended.code, ended.out) == (2, b"")
+        assert "--no-weights" in ended.err
+
+
+@pytest.mark.usefixtures("sealed")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--speculative-config", '{"model": "s3://bucket/models/draft", "num_speculative_tokens": 2}'],
+        ["--tokenizer", "s3://bucket/models/other"],
+        ["--lora-modules", "a=s3://bucket/lora"],
+    ],
+)
+def test_require_seal_refuses_what_the_engine_would_fetch_by_itself(glowplug, engine, served, words):
+    ended = glowplug.run(*engine, *words, options=["--require-seal"], env=served.env)
+    assert (ended.code, ended.out) == (2, b"")
+    assert "s3://bucket/" in ended.err

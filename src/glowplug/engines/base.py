@@ -109,6 +109,7 @@ class WeightsRequest:
             at most ``interpreter.TIMEOUT_S``.
         notice: why a remote checkpoint is left to the engine, as one line; empty where it is not.
         concurrency: requests at once, where the command says so; 0 otherwise.
+        others: what else the command has the engine fetch from a URL: a draft model, a tokenizer, adapters.
     """
 
     uri: str
@@ -119,6 +120,7 @@ class WeightsRequest:
     obstacle: Callable[[], str] = lambda: ""
     notice: str = ""
     concurrency: int = 0
+    others: tuple[str, ...] = ()
 
 
 class Adapter(Protocol):

@@ -45,9 +45,17 @@ class Pump:
         self._thread = threading.Thread(target=self._run, name="glowplug-pump", daemon=True)
 
     def start(self) -> None:
-        """Begin, once the engine holds the inlet: this process lets go of it."""
+        """Begin. Raises RuntimeError where the machine gives no thread; the pump is then closed."""
+        try:
+            self._thread.start()
+        except RuntimeError:
+            os.close(self._source)
+            os.close(self.inlet)
+            raise
+
+    def release(self) -> None:
+        """Let go of the inlet, once the engine holds it: reading ends when nobody has it any more."""
         os.close(self.inlet)
-        self._thread.start()
 
     def stop_reading_lines(self) -> None:
         """Only pass through from now on."""

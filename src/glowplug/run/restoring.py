@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from glowplug.cache.deadline import Deadline
+    from glowplug.cache.envelope import Json
     from glowplug.cache.manifest import Manifest
     from glowplug.cache.trust import Trust
     from glowplug.engines.base import Launch
@@ -97,7 +98,7 @@ def default_store(env: Mapping[str, str]) -> str:
 def describe(launch: Launch, options: RunOptions, env: Mapping[str, str]) -> tuple[Envelope, Path]:
     """The envelope of a start, and the folder under which its live folder lies."""
     base = Path(os.path.abspath(options.cache_dir)) if options.cache_dir else default_base(env)
-    components = dict(launch.components)
+    components = {name: _text_only(value) for name, value in launch.components.items()}
     if not launch.relocatable:
         paths = components.get("paths")
         components["paths"] = {**(paths if isinstance(paths, dict) else {}), "cache": str(base)}
@@ -172,6 +173,17 @@ def trust_for(options: RunOptions, env: Mapping[str, str]) -> Trust:
 def store_for(options: RunOptions, env: Mapping[str, str]) -> Store:
     """The store of this start. Raises UsageError."""
     return open_store(options.store or default_store(env), env=env)
+
+
+def _text_only(tree: Json) -> Json:
+    """The same without bytes that are no text, which arguments and variables may hold: each becomes its escape."""
+    if isinstance(tree, str):
+        return tree.encode("utf-8", "backslashreplace").decode()
+    if isinstance(tree, dict):
+        return {str(_text_only(name)): _text_only(value) for name, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [_text_only(value) for value in tree]
+    return tree
 
 
 def _failed(error: GlowplugError, pointer: Pointer | None, *, writer: bool) -> Search:

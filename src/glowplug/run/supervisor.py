@@ -175,7 +175,10 @@ class _Run:
                 results.append(replace(prepared, search=Search(Lookup("off", _describe(error)), may_publish=False)))
 
         thread = threading.Thread(target=run, name="glowplug-restore", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            return replace(prepared, search=Search(Lookup("off", str(error)), may_publish=False))
         pause_s = 0.005
         while thread.is_alive() and deadline.remaining_s and process.pending_stop() is None:
             thread.join(pause_s)
@@ -195,7 +198,7 @@ class _Run:
             with lock:
                 log.feed(line, self.clock.now_s())
 
-        pumps = [Pump(1, on_line)] if same_target(1, 2) else [Pump(1, on_line), Pump(2, on_line)]
+        pumps = self._pumps(on_line)
         readiness = prepared.launch.readiness
         taken = isinstance(readiness, HttpReadiness) and is_taken(readiness.url)
         if isinstance(readiness, HttpReadiness) and taken:
@@ -203,16 +206,18 @@ class _Run:
                 f"another process answers {readiness.url}: when this engine is ready can't be told, nothing is published"
             )
         begun_s = self.clock.now_s()
-        child = Child.spawn(
-            program,
-            started.argv,
-            prepared.environment(started.env),
-            stdout=pumps[0].inlet,
-            stderr=pumps[-1].inlet,
-            group=not os.isatty(0),
-        )
-        for pump in pumps:
-            pump.start()
+        try:
+            child = Child.spawn(
+                program,
+                started.argv,
+                prepared.environment(started.env),
+                stdout=pumps[0].inlet if pumps else 1,
+                stderr=pumps[-1].inlet if pumps else 2,
+                group=not os.isatty(0),
+            )
+        finally:
+            for pump in pumps:
+                pump.release()
         spawned_s = self.clock.now_s()
         self.steps.note("spawn", begun_s, spawned_s)
         self.weights.engine_runs()
@@ -230,6 +235,21 @@ class _Run:
         self._finish(exit_code, pumps, watcher, conclude)
         return exit_code
 
+    def _pumps(self, on_line: Callable[[str], None]) -> list[Pump]:
+        """What passes the output through, at work already; nothing where no thread can be had, and the engine writes by itself."""
+        pumps: list[Pump] = []
+        try:
+            for target in (1,) if same_target(1, 2) else (1, 2):
+                pump = Pump(target, on_line)
+                pump.start()
+                pumps.append(pump)
+        except RuntimeError as error:
+            for pump in pumps:
+                pump.release()
+            self.console.warn(f"the engine's output is not read, and the report will say little: {error}")
+            return []
+        return pumps
+
     def _watch(self, launch: Launch, conclude: Callable[[float, None], None], *, taken: bool) -> threading.Thread | None:
         """Wait for readiness in a thread, and then conclude there. None for a command that is done when it exits."""
         if not isinstance(launch.readiness, HttpReadiness) or taken:
@@ -246,7 +266,11 @@ class _Run:
                 )
 
         thread = threading.Thread(target=watch, name="glowplug-watch", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self.console.warn(f"when the engine is ready is not watched, nothing will be published: {error}")
+            return None
         return thread
 
     def _finish(
@@ -300,7 +324,11 @@ class _Run:
     def _conclude_in_background(self, conclude: Callable[[], None]) -> None:
         """Report and publish after the engine's end, for no longer than the deadline or a signal that means "end"."""
         thread = threading.Thread(target=conclude, name="glowplug-conclude", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self.console.warn(f"no report and no capture: {error}")
+            return
         interrupted = False
         grace: Deadline | None = None
         while thread.is_alive() and (grace is None or grace.remaining_s):

@@ -7,6 +7,7 @@ Nothing here can fail a start.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -36,8 +37,10 @@ class Warming:
         """Begin. Returns at once."""
         if self._stop.is_set() or self._thread is not None:
             return
-        self._thread = threading.Thread(target=self._run, name="glowplug-warm", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="glowplug-warm", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no thread to be had: the engine reads its files itself
+            thread.start()
+            self._thread = thread
 
     def stop(self) -> None:
         """Stop within some milliseconds of reading. May be called more than once."""

@@ -78,6 +78,7 @@ class Weights:
             UsageError: a setting that can't be used; or ``--require-seal``, and nothing is streamed.
         """
         if not self._options.weights:
+            self._refuse_unsealed("--no-weights leaves them to the engine")
             return
         try:
             self._request = weights_request(self._own.argv, self._own.env, os.getcwd(), engine=self._options.engine)
@@ -88,8 +89,15 @@ class Weights:
         request = self._request
         if request is not None and request.is_remote and request.rewrite is not None:
             settings = self._settings(request)
-            self._opening = threading.Thread(target=self._open, args=(request, settings), name="glowplug-weights", daemon=True)
-            self._opening.start()
+            self._refuse_others(request)
+            opening = threading.Thread(target=self._open, args=(request, settings), name="glowplug-weights", daemon=True)
+            try:
+                opening.start()
+            except RuntimeError as error:
+                self._refuse_unsealed(str(error))
+                self._console.warn(f"weights are left to the engine: {error}")
+            else:
+                self._opening = opening
             return
         if request is not None and request.is_remote and request.notice:
             self._console.note(request.notice)
@@ -159,6 +167,8 @@ class Weights:
         if feed is not None:
             try:
                 self._last = feed.stats()
+                if self._last.error:  # the engine's log has it too, far above its last lines
+                    self._console.warn(f"the weights could not be loaded: {self._last.error}")
                 feed.close()
                 if self._source is not None:
                     self._source.close()
@@ -242,6 +252,11 @@ class Weights:
         except IntegrityError as error:
             self._not_as_sealed = error
             raise
+
+    def _refuse_others(self, request: WeightsRequest) -> None:
+        if self._options.require_seal and request.others:
+            reason = f"{request.others[0]} is fetched by the engine itself"
+            raise UsageError(f"--require-seal: not all can be verified: {reason}", object="--require-seal")
 
     def _refuse_unsealed(self, reason: str) -> None:
         if self._options.require_seal:

@@ -66,6 +66,7 @@ def weights_request(
         ranks=local_ranks(arguments),
         engine_bytes=lambda size_bytes: _engine_bytes(size_bytes, arguments, command.env),
         concurrency=_concurrency(arguments),
+        others=_others(arguments),
     )
     if not _STREAMED.match(model):
         folder = os.path.join(command.cwd, model)
@@ -170,6 +171,18 @@ def _obstacle(argv: Sequence[str], variables: Mapping[str, str], *, env: Mapping
     if version is not None and version_tuple(version) < _OLDEST:
         return f"vLLM {version} is older than {'.'.join(map(str, _OLDEST))}"
     return ""
+
+
+def _others(arguments: Arguments) -> tuple[str, ...]:
+    """URLs that vLLM fetches besides the model."""
+    adapters = arguments.values.get("lora-modules")
+    named = [
+        arguments.text("tokenizer"),
+        arguments.text("hf-config-path"),
+        arguments.tree("speculative-config").get("model") or arguments.text("spec-model"),
+        *(str(word).partition("=")[2] for word in (adapters if isinstance(adapters, list) else [adapters])),
+    ]
+    return tuple(name for name in named if isinstance(name, str) and "://" in name and name != arguments.model)
 
 
 def _concurrency(arguments: Arguments) -> int:
