@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 from glowplug.errors import GlowplugError, LocalError, Unreachable
 from glowplug.store import s3_errors, s3_http, s3_resume
 from glowplug.store.s3_client import Refused
+from glowplug.threads import begin_some
 from glowplug.units import MIB
 
 if TYPE_CHECKING:
@@ -140,12 +141,8 @@ class _Batch:
                 except BaseException as error:  # noqa: BLE001  handed to the caller's thread, which raises it
                     failures.append(error)
 
-        threads = [
-            threading.Thread(target=work, name="glowplug-upload", daemon=True)
-            for _ in range(min(self.lanes.connections, len(self.slices)))
-        ]
-        for thread in threads:
-            thread.start()
+        lanes = min(self.lanes.connections, len(self.slices))
+        threads = begin_some([threading.Thread(target=work, name="glowplug-upload", daemon=True) for _ in range(lanes)])
         try:
             for thread in threads:
                 thread.join()

@@ -24,6 +24,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from glowplug.threads import begin, none_left
 from glowplug.weights.base import RankStats
 from glowplug.weights.buffer.client import PROTOCOL
 from glowplug.weights.buffer.host_buffer import document
@@ -109,10 +110,15 @@ class Service:
         return sum(peer.is_reader for peer in list(self._peers.values()))
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Begin to answer.
+
+        Raises:
+            LocalError: its thread can't be started.
+        """
         self._selector.register(self._listener.socket, selectors.EVENT_READ, self._accept)
         self._selector.register(self._wake, selectors.EVENT_READ, self._woken)
-        self._thread.start()
+        if not begin(self._thread):
+            raise none_left()
 
     def progress(self, complete: int) -> None:
         """All below this position has arrived and was verified. From any thread; returns at once."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from glowplug.errors import BadCheckpoint
@@ -17,6 +16,7 @@ from glowplug.units import KIB, MIB
 from glowplug.weights.base import Checkpoint, WeightFile
 from glowplug.weights.checkpoint.header import LENGTH_BYTES, data_start, parse_header
 from glowplug.weights.checkpoint.selection import layout, select
+from glowplug.weights.fetch.crew import each
 from glowplug.weights.sources.open import open_source
 
 if TYPE_CHECKING:
@@ -86,13 +86,7 @@ def open_checkpoint(source: Source, *, consolidated: bool = False) -> Checkpoint
 def _headers(source: Source, files: Sequence[Entry]) -> list[_Header]:
     if len(files) == 1:
         return [_header(source, files[0], 0)]
-    with ThreadPoolExecutor(min(_THREADS, len(files)), "glowplug-headers") as pool:
-        waiting = [pool.submit(_header, source, file, index) for index, file in enumerate(files)]
-        try:
-            return [header.result() for header in waiting]
-        finally:
-            for header in waiting:
-                header.cancel()  # after the first failure the rest is not worth a request
+    return each(lambda index: _header(source, files[index], index), range(len(files)), threads=_THREADS, name="glowplug-headers")
 
 
 def _header(source: Source, entry: Entry, index: int) -> _Header:

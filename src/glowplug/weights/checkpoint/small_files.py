@@ -7,11 +7,11 @@ checkpoint, its seal and its complete marker, are no part of the model either.
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from glowplug.errors import UsageError
 from glowplug.units import MIB
+from glowplug.weights.fetch.crew import each
 from glowplug.weights.transfer.marker import OWN_NAMES
 
 if TYPE_CHECKING:
@@ -64,6 +64,5 @@ def read_small_files(source: Source, checkpoint: Checkpoint) -> dict[str, bytes]
             object=checkpoint.uri,
             hint="name the folder of one checkpoint",
         )
-    with ThreadPoolExecutor(_THREADS, "glowplug-small") as pool:
-        contents = pool.map(lambda entry: source.read_small(entry, 0, entry.size_bytes), wanted)
-        return {entry.name: content for entry, content in zip(wanted, contents, strict=True)}
+    contents = each(lambda entry: source.read_small(entry, 0, entry.size_bytes), wanted, threads=_THREADS, name="glowplug-small")
+    return {entry.name: content for entry, content in zip(wanted, contents, strict=True)}

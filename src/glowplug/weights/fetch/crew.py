@@ -10,6 +10,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from glowplug.threads import begin_some
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -37,12 +39,11 @@ def each(
         linger_s: how long an interrupt waits for the threads to end.
 
     Raises:
+        LocalError: no thread can be started; of several, those that can do the work of all.
         BaseException: the first error of ``work``, or what interrupted the caller.
     """
     state = _Crew(work, items, stop)
-    crew = [threading.Thread(target=state.run, name=name, daemon=True) for _ in range(min(threads, len(items)))]
-    for thread in crew:
-        thread.start()
+    crew = begin_some([threading.Thread(target=state.run, name=name, daemon=True) for _ in range(min(threads, len(items)))])
     try:
         for thread in crew:
             thread.join()

@@ -17,6 +17,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from glowplug import threads
 from glowplug.errors import GlowplugError, IntegrityError, LocalError
 from glowplug.weights.base import FetchStats, Range
 from glowplug.weights.fetch.bandwidth import Bandwidth
@@ -103,14 +104,21 @@ class Fetcher:
     # --- for the caller
 
     def start(self) -> None:
-        """Begin. Returns at once."""
+        """Begin. Returns at once. With fewer threads than wanted where the system has no more; without the watch at worst.
+
+        Raises:
+            LocalError: not one thread can be started. The fetch has failed then.
+        """
         with self._lock:
             if self._begun_s is not None or self._state.is_over:
                 return
             self._begun_s = time.monotonic()
             self._spawn(self._climb.level)
-            if not self._source.is_local:
+            if self._workers and not self._source.is_local:
                 self._start_thread(self._watch, _WATCH)
+        if self._plan.ranges and not self._workers:
+            self._fail(threads.none_left())
+            raise threads.none_left()
         if not self._plan.ranges:
             self._arrived([])
 
@@ -168,8 +176,8 @@ class Fetcher:
         self._progress.close()
         with self._lock:
             self._finish("the fetch was closed")
-            threads = list(self._threads)
-        for thread in threads:
+            started = list(self._threads)
+        for thread in started:
             if thread is not threading.current_thread():
                 thread.join(_CLOSE_TIMEOUT_S)
         with self._lock:
@@ -195,15 +203,18 @@ class Fetcher:
         self._progress.fail(error)
 
     def _spawn(self, count: int) -> None:
-        """Have so many workers, or as many as there are ranges. Lock held."""
+        """Have so many workers, or as many as there are ranges, or as the system has threads. Lock held."""
         for number in range(self._workers, min(count, len(self._plan.ranges) + MOST_RIVALS)):
+            if not self._start_thread(self._serve, f"glowplug-fetch-{number}"):
+                return
             self._workers += 1
-            self._start_thread(self._serve, f"glowplug-fetch-{number}")
 
-    def _start_thread(self, target: Callable[[], None], name: str) -> None:
+    def _start_thread(self, target: Callable[[], None], name: str) -> bool:
         thread = threading.Thread(target=self._live, args=(target,), name=name, daemon=True)
+        if not threads.begin(thread):
+            return False
         self._threads.append(thread)
-        thread.start()
+        return True
 
     def _live(self, target: Callable[[], None]) -> None:
         """A thread's life: nothing that goes wrong in it leaves the others, or a reader, waiting."""

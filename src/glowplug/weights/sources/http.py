@@ -8,13 +8,13 @@ anew when that address has expired. Such addresses are signed: a query is never 
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from glowplug.errors import Forbidden, ObjectNotFound, RemoteError, Unreachable
 from glowplug.store import s3_http
 from glowplug.weights.base import Entry, Retry
+from glowplug.weights.fetch.crew import each
 from glowplug.weights.sources import range_answer
 from glowplug.weights.sources.http_address import Address, Servers
 from glowplug.weights.sources.http_folder import INDEX, SINGLE, SMALL_FILES, names_in_index
@@ -88,10 +88,9 @@ class HttpSource:
         names = [SINGLE]
         if index is not None:
             names = names_in_index(self.read_small(index, 0, index.size_bytes), name=self.name_of(index))
-        with ThreadPoolExecutor(_PROBES, thread_name_prefix="glowplug-probe") as pool:
-            weights = list(pool.map(self._weights, names))
-            small = [entry for entry in pool.map(self._probe, SMALL_FILES) if entry is not None]
-        return sorted({*weights, *small, *([index] if index else [])})
+        weights = each(self._weights, names, threads=_PROBES, name="glowplug-probe")
+        small = each(self._probe, SMALL_FILES, threads=_PROBES, name="glowplug-probe")
+        return sorted({*weights, *(entry for entry in small if entry is not None), *([index] if index else [])})
 
     def read_small(self, entry: Entry, start: int, size_bytes: int) -> bytes:
         """See ``Source.read_small``."""

@@ -16,6 +16,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from glowplug.threads import begin
 from glowplug.units import MIB
 
 if TYPE_CHECKING:
@@ -82,9 +83,13 @@ def warm(
     if not source.is_local:
         return WarmStats(0, 0, 0.0, complete=True, problem="")
     steps = _Steps(source, checkpoint, most_bytes, stop or threading.Event())
-    workers = [threading.Thread(target=steps.work, name="glowplug-warm", daemon=True) for _ in range(max(1, threads))]
-    for worker in workers:
-        worker.start()
+    workers = []
+    for _ in range(max(0, threads - 1)):
+        worker = threading.Thread(target=steps.work, name="glowplug-warm", daemon=True)
+        if not begin(worker):
+            break
+        workers.append(worker)
+    steps.work()  # one of them is the caller's own, which is there in any case
     for worker in workers:
         worker.join()
     return WarmStats(steps.bytes_read, steps.bytes_there, time.monotonic() - begun, complete=steps.complete, problem=steps.problem)

@@ -20,6 +20,7 @@ import time
 from typing import TYPE_CHECKING, Literal
 
 from glowplug.store import local_errors
+from glowplug.threads import begin
 from glowplug.units import MIB
 from glowplug.weights.base import FetchStats
 from glowplug.weights.sources.page_cache import resident_bytes
@@ -146,11 +147,11 @@ class _Ahead:
             (start, min(start + _STEP_BYTES, piece.end)) for piece in ranges for start in range(piece.start, piece.end, _STEP_BYTES)
         )
         self._place, self._over = 0, False
-        self._workers = [
-            threading.Thread(target=self._work, args=(fd,), name="glowplug-ahead", daemon=True) for _ in range(threads)
-        ]
-        for worker in self._workers:
-            worker.start()
+        for _ in range(threads):
+            worker = threading.Thread(target=self._work, args=(fd,), name="glowplug-ahead", daemon=True)
+            if not begin(worker):
+                break  # the mapping reads by itself, if slower
+            self._workers.append(worker)
 
     def reached(self, place: int) -> None:
         """The reader needs nothing of the file before this byte."""
