@@ -38,7 +38,7 @@ class Script:
 
     data: bytes = b""
     then: str = "keep"
-    """``keep`` the connection, ``close`` it, ``reset`` it, or ``stall``."""
+    """``keep`` the connection, ``close`` it, ``reset`` it, ``stall``, or ``drip`` a byte now and then."""
 
 
 Step = Script | Callable[[Seen], Script]
@@ -122,6 +122,8 @@ class Stub:
                 connection.sendall(script.data)
                 if script.then == "stall":
                     self._ended.wait(20)
+                while script.then == "drip" and not self._ended.wait(0.02):
+                    connection.sendall(b"x")
                 if script.then == "reset":
                     time.sleep(0.05)  # let what was sent arrive before the reset overtakes it
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

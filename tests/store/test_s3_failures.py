@@ -39,6 +39,33 @@ OPERATIONS = {
 each_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
 
 
+# --- servers that send next to nothing
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nETag: 1\r\n"
+
+
+@pytest.mark.parametrize("before", [HEAD, HEAD + b"Content-Length: 100000\r\n\r\n"], ids=["head", "body"])
+@pytest.mark.parametrize("operation", ["get", "list"])
+def test_an_answer_that_drips_is_given_up(monkeypatch, before, operation):
+    monkeypatch.setattr(s3_http, "READ_TIMEOUT_S", 0.2)
+    with Stub(Script(before, then="drip")) as stub:
+        store = stub.store()
+        with pytest.raises(Unreachable, match="can't be used after 4 attempts: the answer came at less than") as caught:
+            OPERATIONS[operation](store)
+        assert str(stub.port) in caught.value.message
+        assert len(stub.asked) == 4
+
+
+def test_the_answer_to_a_write_may_drip(monkeypatch):
+    """S3 keeps a connection open with spaces while it works."""
+    monkeypatch.setattr(s3_http, "READ_TIMEOUT_S", 0.1)
+    body = b"HTTP/1.1 200 OK\r\nETag: 1\r\nContent-Length: 25\r\n\r\n"
+    with Stub(Script(body, then="drip")) as stub:
+        assert stub.store().put("k", b"x") == "1"
+        assert len(stub.asked) == 1
+
+
 # --- a real server's refusals
 
 

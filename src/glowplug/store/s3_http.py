@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from glowplug.store.watched_response import WatchedResponse
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -190,6 +192,7 @@ class Connections:
             host, port = self._proxy.hostname or "", self._proxy.port or 80
         connection = http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S, blocksize=_SEND_BLOCK_BYTES)
         connection.auto_open = 0  # never again by itself, without TLS
+        connection.response_class = functools.partial(WatchedResponse, window_s=READ_TIMEOUT_S)  # type: ignore[assignment]
         if self._proxy and self._tls:
             connection.set_tunnel(self._endpoint.host, self._endpoint.port, headers=_proxy_authorization(self._proxy.netloc))
         if announce:

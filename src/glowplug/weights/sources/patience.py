@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from glowplug.errors import Unreachable
-from glowplug.units import MIB
+from glowplug.units import KIB, MIB
 from glowplug.weights.base import Retry
 
 if TYPE_CHECKING:
@@ -18,17 +18,19 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 ATTEMPTS = 4
-SILENCE_S = 10.0
+WINDOW_S = 10.0
+LOW_SPEED_BYTES_PER_S = 8 * KIB
 _PAUSE_S = 0.2
 
 
 class Patience:
-    """Ends a request that has been silent for too long. Satisfies ``weights.base.Meter``."""
+    """Ends a request that has been silent, or brought next to nothing, for too long. Satisfies ``weights.base.Meter``."""
 
     most_bytes = MIB
 
     def __init__(self) -> None:
-        self._heard_s = time.monotonic()
+        self._since_s = time.monotonic()
+        self._came = 0
 
     def connected(self, abort: Callable[[], None]) -> None:
         """Nobody ends a small request from outside."""
@@ -36,10 +38,13 @@ class Patience:
     def advance(self, size_bytes: int) -> None:
         """See ``Meter.advance``."""
         now = time.monotonic()
-        if size_bytes:
-            self._heard_s = now
-        elif now - self._heard_s > SILENCE_S:
-            raise Retry("no answer in time")
+        self._came += size_bytes
+        if now - self._since_s > WINDOW_S:
+            if not self._came:
+                raise Retry("no answer in time")
+            if self._came < LOW_SPEED_BYTES_PER_S * WINDOW_S:
+                raise Retry(f"the answer came at less than {LOW_SPEED_BYTES_PER_S // KIB} KiB/s for {WINDOW_S:.0f} s")
+            self._since_s, self._came = now, 0
 
 
 def with_patience(request: Callable[[Meter], _T], *, name: str) -> _T:
