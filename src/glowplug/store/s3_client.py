@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from glowplug import __version__
-from glowplug.errors import Unreachable, UsageError
+from glowplug.errors import IncompatibleError, Unreachable, UsageError
 from glowplug.store import http_exchange, s3_endpoint, s3_errors, s3_http
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class S3Client:
             Unreachable: no answer after all attempts.
             Forbidden: no credentials.
             UsageError: the configuration can't be used.
+            IncompatibleError: botocore is not installed.
         """
         session, endpoint, connections, _ = self._resolved()
         target = endpoint.target(key, query)
@@ -184,7 +185,13 @@ class S3Client:
     def _resolved(self) -> tuple[Session, s3_endpoint.Endpoint, s3_http.Connections, s3_http.Connections]:
         with self._lock:
             if self._parts is None:
-                from glowplug.store.s3_session import FALLBACK_CA_BUNDLE, Session  # noqa: PLC0415  0.4 s, by the first request only
+                try:
+                    from glowplug.store.s3_session import FALLBACK_CA_BUNDLE, Session  # noqa: PLC0415  0.4 s, by the first request
+                except ModuleNotFoundError as error:
+                    if (error.name or "").partition(".")[0] != "botocore":
+                        raise
+                    hint = "pip install botocore, beside glowplug"
+                    raise IncompatibleError("S3 needs botocore, which is not installed", object="botocore", hint=hint) from None
 
                 session = Session(self._env)
                 endpoint = s3_endpoint.resolve(

@@ -43,7 +43,7 @@ def serve(
     settings: FetchSettings,
     memory: str = "auto",
     engine_bytes: Callable[[int], int] = lambda _: 0,
-    env: Mapping[str, str] = os.environ,
+    env: Mapping[str, str] | None = None,
     find_verifier: Callable[[Source, Checkpoint], Verifier | None] = lambda _source, _checkpoint: None,
     say: Callable[[str], None] = lambda _: None,
     patience_s: float = PATIENCE_S,
@@ -59,7 +59,7 @@ def serve(
         settings: of the fetch.
         memory: ``auto``, ``full`` or bytes.
         engine_bytes: host memory that the engine needs beside the buffer, for a checkpoint of so many bytes.
-        env: the environment: credentials, endpoints.
+        env: the environment: credentials, endpoints. None: this process's.
         find_verifier: gives the checkpoint's sealed digests, if it has any.
         say: told one line about memory.
         patience_s: see ``PATIENCE_S``.

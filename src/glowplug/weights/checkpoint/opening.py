@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from glowplug.errors import BadCheckpoint
@@ -35,12 +34,12 @@ class _Header(NamedTuple):
     metadata: tuple[tuple[str, str], ...]
 
 
-def open(uri: str, *, env: Mapping[str, str] = os.environ, consolidated: bool = False) -> Checkpoint:  # noqa: A001  weights.open
+def open(uri: str, *, env: Mapping[str, str] | None = None, consolidated: bool = False) -> Checkpoint:  # noqa: A001  weights.open
     """What a checkpoint holds. Blocks for a few round trips; reads no weights.
 
     Args:
         uri: ``s3://bucket/prefix``, ``http(s)://...``, ``file:///...`` or a path; of a folder, or of one file.
-        env: the environment: credentials, endpoints.
+        env: the environment: credentials, endpoints. None: this process's.
         consolidated: prefer Mistral's own layout where a checkpoint has both.
 
     Raises:

@@ -21,16 +21,17 @@ _MODES: tuple[Direct, ...] = ("auto", "always", "never")
 _FORMS = "write s3://bucket/prefix, https://host/folder, file:///folder or a path"
 
 
-def open_source(uri: str, *, env: Mapping[str, str] = os.environ) -> Source:
+def open_source(uri: str, *, env: Mapping[str, str] | None = None) -> Source:
     """The source that a URI names: a folder of files, or one file.
 
     Args:
         uri: ``s3://bucket/prefix``, ``http(s)://host/path``, ``file:///path``, or a path.
-        env: the environment: credentials, endpoints, and ``GLOWPLUG_WEIGHTS_DIRECT``.
+        env: the environment: credentials, endpoints, and ``GLOWPLUG_WEIGHTS_DIRECT``. None: this process's.
 
     Raises:
         UsageError: an unknown scheme, or a URI that can't be.
     """
+    env = os.environ if env is None else env
     scheme, separator, rest = uri.partition("://")
     scheme = scheme.lower()
     if separator and scheme == "s3":

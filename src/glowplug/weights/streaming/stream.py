@@ -47,13 +47,13 @@ _AHEAD_BYTES = 256 * MIB  # beside the largest tensor, so that fetching goes on 
 def stream(
     uri: str,
     *,
-    env: Mapping[str, str] = os.environ,
+    env: Mapping[str, str] | None = None,
     settings: FetchSettings | None = None,
     memory_bytes: int | None = None,
     wanted: Callable[[TensorInfo], bool] | None = None,
     device: str | torch.device = "cpu",
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield every tensor of a checkpoint as ``(name, tensor)``, in the order of its files. Blocks for the bytes.
+    """Yield every tensor of a checkpoint as ``(name, tensor)``, in the order of its files. Blocks for the bytes. Needs torch.
 
     With a window each tensor is a copy of its own, so it may be kept. Of local files tensors on the host are views of the mapping,
     and with ``memory_bytes=-1`` of a buffer that holds the whole checkpoint. Closing the iterator, or leaving the loop, stops the
@@ -62,7 +62,7 @@ def stream(
 
     Args:
         uri: ``s3://bucket/prefix``, ``http(s)://...``, ``file:///...`` or a path.
-        env: the environment: credentials, endpoints, settings.
+        env: the environment: credentials, endpoints, settings. None: this process's.
         settings: of the fetch; None: what the environment says.
         memory_bytes: of the ring; -1: the whole checkpoint; 0: the largest tensor. None: ``settings.memory_bytes``, or 512 MiB and
             at least 256 MiB more than the largest tensor; local files are mapped instead.
@@ -75,10 +75,10 @@ def stream(
     """
     try:
         from glowplug.weights.tensors import tensor_of, tensor_over  # noqa: PLC0415  torch is the caller's to install
-    except ImportError as error:
+    except ImportError:
         raise UsageError(
             "stream yields torch tensors, and torch is not installed", object="torch", hint="install torch, or use stream_bytes"
-        ) from error
+        ) from None
     opened = stream_bytes(uri, env=env, settings=settings, memory_bytes=memory_bytes, wanted=wanted)
 
     def tensors() -> Iterator[tuple[str, torch.Tensor]]:
@@ -96,7 +96,7 @@ def stream(
 def stream_bytes(
     uri: str,
     *,
-    env: Mapping[str, str] = os.environ,
+    env: Mapping[str, str] | None = None,
     settings: FetchSettings | None = None,
     memory_bytes: int | None = None,
     wanted: Callable[[TensorInfo], bool] | None = None,
@@ -118,6 +118,7 @@ def stream_bytes(
         UsageError: the URI can't be.
         GlowplugError: the checkpoint can't be opened.
     """
+    env = os.environ if env is None else env
     settings = settings or FetchSettings.from_env(env)
     source = open_source(uri, env=env)
     try:

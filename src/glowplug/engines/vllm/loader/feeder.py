@@ -39,7 +39,7 @@ _POLL_S = 0.02
 _LAST_WORDS_BYTES = 2000
 
 
-def feeder(uri: str, place: Place, settings: LoaderSettings, *, env: Mapping[str, str] = os.environ) -> str:
+def feeder(uri: str, place: Place, settings: LoaderSettings, *, env: Mapping[str, str] | None = None) -> str:
     """The socket of this engine's feeder for a checkpoint; starts it if no other rank has.
 
     Blocks until it listens, at most ``settings.attach_timeout_s``.
@@ -48,6 +48,7 @@ def feeder(uri: str, place: Place, settings: LoaderSettings, *, env: Mapping[str
         IncompatibleError: there is no ``glowplug`` to start here.
         LocalError: it ended before it listened, or took too long; with its own words.
     """
+    env = os.environ if env is None else env
     folder = _private_folder(env)
     name = hashlib.sha256(f"{uri}\0{place.engine}\0{place.ranks}".encode()).hexdigest()[:16]
     path = os.path.join(folder, f"{name}.sock")

@@ -68,7 +68,8 @@ def read_settings(extra: Mapping[str, Any]) -> tuple[LoaderSettings, dict[str, A
     return LoaderSettings(uri, pin, float(timeout_s), concurrency, memory), others
 
 
-def is_wrapped(path: str, env: Mapping[str, str] = os.environ) -> bool:
+def is_wrapped(path: str, env: Mapping[str, str] | None = None) -> bool:
     """Whether a model's path is the folder that the wrapper has put into the command, and its buffer may be there."""
+    env = os.environ if env is None else env
     folder = env.get(FOLDER, "")
     return bool(env.get(SOCKET) and folder) and os.path.realpath(path) == os.path.realpath(folder)
