@@ -19,7 +19,8 @@ from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.seals.loading import load_seal
 from glowplug.weights.sources.local import LocalSource
 from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME, parse_marker
-from glowplug.weights.transfer.push import Sealing, push
+from glowplug.weights.transfer.push import push
+from glowplug.weights.transfer.push_job import Sealing
 from glowplug.weights.transfer.push_targets import FolderTarget
 from glowplug.weights.transfer.snapshot import find_folder, hub_cache
 

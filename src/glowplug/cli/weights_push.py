@@ -18,7 +18,8 @@ from glowplug.weights.seals.loading import load_signed_seal
 from glowplug.weights.seals.seal import new_hash
 from glowplug.weights.sources.local import LocalSource
 from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME
-from glowplug.weights.transfer.push import CONNECTIONS, Pushed, Sealing, push
+from glowplug.weights.transfer.push import CONNECTIONS, push
+from glowplug.weights.transfer.push_job import Sealing
 from glowplug.weights.transfer.snapshot import find_folder
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from glowplug.cache.envelope import Json
     from glowplug.weights.base import Checkpoint
+    from glowplug.weights.transfer.pushed import Pushed
 
 app = typer.Typer(
     add_completion=False,
@@ -105,6 +107,7 @@ def _document(pushed: Pushed, url: str, *, dry_run: bool) -> Json:
             for file in pushed.files
         ],
         "left": list(pushed.left),
+        "notes": list(pushed.notes),
     }
 
 
@@ -125,3 +128,5 @@ def _report(pushed: Pushed, url: str, *, dry_run: bool) -> None:
         print(f"  wrote {' and '.join(wrote)}")
     for name in pushed.left:
         print(f"note: {url} also holds {name}, which is no part of this checkpoint")
+    for note in pushed.notes:
+        print(f"note: {note}")

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 COMPLETE_NAME = "glowplug.complete.json"
 SEAL_NAME = "glowplug.seal.json"
-OWN_NAMES = frozenset({COMPLETE_NAME, SEAL_NAME})
+PUSHING_NAME = "glowplug.pushing.json"
+"""There while a push is at work, or where one has died; see ``push_claim``."""
+OWN_NAMES = frozenset({COMPLETE_NAME, SEAL_NAME, PUSHING_NAME})
 """Beside a checkpoint, and no part of it."""
 SCHEMA = "glowplug.dev/complete/v1"
 MAX_MARKER_BYTES = 16 * MIB
@@ -80,7 +82,7 @@ class Marker:
             "bytes": sum(file.size_bytes for file in self.files),
             "files": files,
         }
-        return json.dumps(tree, indent=1, ensure_ascii=False).encode() + b"\n"
+        return json.dumps(tree, indent=1).encode() + b"\n"  # in ASCII: a path may hold what UTF-8 can't say
 
     @property
     def by_name(self) -> dict[str, MarkedFile]:

@@ -28,8 +28,8 @@ class Target(Protocol):
         """The sha256 of the object that lies there, of that size; empty where it can't be told without fetching it."""
         ...
 
-    def upload(self, key: str, path: Path, sha256: str, progress: Callable[[int, bool], None]) -> None:
-        """Write an object from a file, all or nothing.
+    def upload(self, key: str, path: Path, sha256: str, progress: Callable[[int, bool], None]) -> str:
+        """Write an object from a file, all or nothing. Returns its ETag.
 
         Args:
             key: relative to the store.
@@ -73,9 +73,9 @@ class BucketTarget:
         del size_bytes
         return self._store.sha256(key)
 
-    def upload(self, key: str, path: Path, sha256: str, progress: Callable[[int, bool], None]) -> None:
+    def upload(self, key: str, path: Path, sha256: str, progress: Callable[[int, bool], None]) -> str:
         """See ``Target.upload``."""
-        self._store.upload(key, path, sha256=sha256, lanes=self._lanes, progress=progress)
+        return self._store.upload(key, path, sha256=sha256, lanes=self._lanes, progress=progress)
 
     def stop(self) -> None:
         """See ``Target.stop``."""
@@ -99,18 +99,18 @@ class FolderTarget:
             digest.update(piece)
         return digest.hexdigest()
 
-    def upload(self, key: str, path: Path, sha256: str, progress: Callable[[int, bool], None]) -> None:
+    def upload(self, key: str, path: Path, sha256: str, progress: Callable[[int, bool], None]) -> str:
         """See ``Target.upload``."""
         spool = self._store.spool
         if spool is None:
-            self._store.put_file(key, path, sha256=sha256)
+            etag = self._store.put_file(key, path, sha256=sha256)
             progress(os.stat(path).st_size, True)  # noqa: FBT003  one of two words
-            return
+            return etag
         spooled = spool / f"{os.getpid()}-push-{random.getrandbits(64):016x}"
         try:
             for size in self._copy(path, spooled):
                 progress(size, True)  # noqa: FBT003  the same
-            self._store.put_file(key, spooled, sha256=sha256)
+            return self._store.put_file(key, spooled, sha256=sha256)
         finally:
             with contextlib.suppress(OSError):
                 spooled.unlink()
