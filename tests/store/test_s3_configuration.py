@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from glowplug.errors import Forbidden, Unreachable, UsageError
-from glowplug.store import open_store, s3_http
+from glowplug.errors import Forbidden, RemoteError, Unreachable, UsageError
+from glowplug.store import open_store
+from glowplug.store.proxy import proxy_for
 from glowplug.store.s3_endpoint import resolve
 from glowplug.store.s3_session import Session
 from tests.store.stub import CREDENTIALS, Stub, error, reply
@@ -210,14 +212,46 @@ def test_https_goes_through_a_tunnel():
 )
 def test_no_proxy_names_the_exceptions(no_proxy, bypassed):
     endpoint = resolve("bucket", endpoint_url="http://minio:9000", region="eu-west-1")
-    proxy = s3_http.proxy_for(endpoint, {"HTTP_PROXY": "http://proxy:3128", "NO_PROXY": no_proxy})
-    assert proxy == (None if bypassed else "http://proxy:3128")
+    proxy = proxy_for(endpoint, {"HTTP_PROXY": "http://proxy:3128", "NO_PROXY": no_proxy})
+    assert (proxy is None) is bypassed
+    assert bypassed or (proxy.host, proxy.port, proxy.variable) == ("proxy", 3128, "HTTP_PROXY")
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_is_not_there_is_named_with_its_variable_and_without_its_password(scheme):
+    variable = f"{scheme.upper()}_PROXY"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with Stub(OK) as stub:
+        store = stub.store(AWS_ENDPOINT_URL=f"{scheme}://s3.invalid", **{variable: f"http://me:hunter2@127.0.0.1:{port}"})
+        with pytest.raises(Unreachable, match=rf"through the proxy 127\.0\.0\.1:{port} that {variable} names") as caught:
+            store.get("k")
+    assert "NO_PROXY" in caught.value.hint
+    assert "hunter2" not in caught.value.line()
+
+
+@pytest.mark.parametrize("status", [403, 407, 502])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_refuses_is_named(status, scheme):
+    with Stub(reply(status, b"<html>no</html>")) as proxy:
+        store = proxy.store(AWS_ENDPOINT_URL=f"{scheme}://s3.invalid", **{f"{scheme}_proxy": f"127.0.0.1:{proxy.port}"})
+        with pytest.raises(
+            RemoteError, match=rf"{status}.*through the proxy 127\.0\.0\.1:{proxy.port} that {scheme}_proxy names"
+        ) as caught:
+            store.get("k")
+    assert "NO_PROXY" in caught.value.hint
+
+
+def test_what_is_no_proxy_is_an_error_that_keeps_its_password():
+    with Stub(OK) as stub, pytest.raises(UsageError, match="HTTP_PROXY names no proxy") as caught:
+        stub.store(HTTP_PROXY="http://me:hunter2@host:port").get("k")
+    assert "hunter2" not in caught.value.line()
 
 
 def test_no_proxy_names_whole_domains():
     endpoint = resolve("bucket", endpoint_url="http://minio.svc.cluster.local:9000", region="eu-west-1")
     for no_proxy in (".svc.cluster.local", "svc.cluster.local", "*.cluster.local"):
-        assert s3_http.proxy_for(endpoint, {"http_proxy": "http://proxy:3128", "no_proxy": no_proxy}) is None
+        assert proxy_for(endpoint, {"http_proxy": "http://proxy:3128", "no_proxy": no_proxy}) is None
 
 
 def test_two_stores_of_one_process_keep_their_own_identities(seaweedfs):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from glowplug.errors import Unreachable
+from glowplug.errors import RemoteError, Unreachable
 from glowplug.store import s3_http
 from glowplug.weights.base import Entry
 from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.sources import patience
 from glowplug.weights.sources.http import HttpSource
 from glowplug.weights.sources.s3 import S3Source
-from tests.store.stub import Script, Stub
+from tests.store.stub import Script, Stub, reply
 
 DRIPPING = b'HTTP/1.1 206 Partial\r\nContent-Length: 4000\r\nContent-Range: bytes 0-3999/4000\r\nETag: "1"\r\n\r\n'
 ENTRY = Entry("model.safetensors", 4000, '"1"')
@@ -53,3 +53,12 @@ def test_a_header_on_a_web_server_that_drips_is_an_error():
 def test_a_listing_that_never_comes_is_an_error():
     with Stub(Script(b"", then="stall")) as stub, pytest.raises(Unreachable, match=r"s3://bucket/m.*no answer in time"):
         open_checkpoint(S3Source("s3://bucket/m", env=stub.env))
+
+
+@pytest.mark.parametrize("status", [403, 503])
+def test_a_proxy_before_a_web_server_is_named(status):
+    with Stub(reply(status)) as proxy:
+        source = HttpSource("http://models.invalid/m", env={"http_proxy": f"http://127.0.0.1:{proxy.port}"})
+        with pytest.raises(RemoteError, match="through the proxy") as caught:
+            source.read_small(ENTRY, 0, 4000)
+    assert "NO_PROXY" in caught.value.hint

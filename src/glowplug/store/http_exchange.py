@@ -23,7 +23,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from glowplug.store.s3_http import Broken, describe
+from glowplug.store.s3_http import Broken
 
 if TYPE_CHECKING:
     import http.client
@@ -154,7 +154,7 @@ class Exchange:
                 filled += count
                 self._took(count)
         except OSError as error:
-            raise Broken(describe(error)) from error
+            raise self._connections.broken(error) from error
 
     def refusal(self) -> bytes:
         """The body of an answer that is an error: what came of it, up to 64 KiB."""
@@ -192,7 +192,7 @@ class Exchange:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL)
             sock.sendall(self._request)
         except OSError as error:
-            raise Broken(describe(error)) from error
+            raise self._connections.broken(error) from error
         self._read_head()
 
     def _read_head(self) -> None:
@@ -202,7 +202,7 @@ class Exchange:
                     raise Broken("the answer is not HTTP: its head does not end")
                 more = self._receive_some()
                 if not more:
-                    raise Broken("the server closed the connection without an answer")
+                    raise Broken("the server closed the connection without an answer" + self._connections.through)
                 self._rest += more
                 self._advance(0)  # a head may come byte by byte
             first, *lines = self._rest[:end].decode("latin-1").split("\r\n")
@@ -227,7 +227,7 @@ class Exchange:
             except (BlockingIOError, TimeoutError):
                 self._advance(0)
             except OSError as error:
-                raise Broken(describe(error)) from error
+                raise self._connections.broken(error) from error
 
     def _watch(self, sock: socket.socket) -> None:
         with self._lock:

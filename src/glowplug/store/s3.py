@@ -308,7 +308,9 @@ class S3Store:
 
     def _asked(self, key: str, *, conditional: bool = False, pinned: bool = False) -> s3_errors.Asked:
         endpoint = self._client.endpoint
-        return s3_errors.Asked(self._name(key), self._location.bucket, endpoint.region, endpoint.origin, conditional, pinned)
+        return s3_errors.Asked(
+            self._name(key), self._location.bucket, endpoint.region, endpoint.origin, conditional, pinned, self._client.through
+        )
 
     def _whole(self, key: str) -> str:
         return self._location.prefix + key

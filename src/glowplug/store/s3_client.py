@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from glowplug import __version__
 from glowplug.errors import IncompatibleError, Unreachable, UsageError
 from glowplug.store import http_exchange, s3_endpoint, s3_errors, s3_http
+from glowplug.store.proxy import hint_for, proxy_for
 
 if TYPE_CHECKING:
     import ssl
@@ -130,7 +131,7 @@ class S3Client:
                     renewed = True
                 elif not outcome.asks_to_retry:
                     raise Refused(outcome, in_doubt=in_doubt)
-                failure = f"it answers {outcome.summary}"
+                failure = f"it answers {outcome.summary}{connections.through}"
                 in_doubt = in_doubt or outcome.status >= 500
         raise _unreachable(endpoint, failure, attempt)
 
@@ -162,6 +163,11 @@ class S3Client:
         return http_exchange.Exchange(
             connections, target, {**_AGENT, **signed, **headers}, fresh=fresh, connected=connected, advance=advance
         )
+
+    @property
+    def through(self) -> str:
+        """The proxy on the way to it, for messages; empty if there is none."""
+        return self._resolved()[2].through
 
     @property
     def renewals(self) -> int:
@@ -203,7 +209,7 @@ class S3Client:
                     fips=session.fips,
                 )
                 tls = _tls(session.ca_bundle, FALLBACK_CA_BUNDLE) if endpoint.https else None
-                proxy = s3_http.proxy_for(endpoint, self._env)
+                proxy = proxy_for(endpoint, self._env)
                 calls, exchanges = (s3_http.Connections(endpoint, tls=tls, proxy=proxy) for _ in range(2))
                 self._parts = session, endpoint, calls, exchanges
             return self._parts
@@ -235,7 +241,7 @@ def _attempt(
                 return result
             body = reply.read(_ERROR_BODY_BYTES)
         except s3_http.BODY_ERRORS as error:
-            raise s3_http.Broken(s3_http.describe(error)) from error
+            raise connections.broken(error) from error
         reusable = reply.reusable
         return s3_errors.parse_answer(reply.status, reply.header("x-amz-bucket-region"), reply.header("Date"), body)
     finally:
@@ -261,6 +267,7 @@ def _unreachable(endpoint: s3_endpoint.Endpoint, failure: str, attempts: int) ->
         hint = "set AWS_CA_BUNDLE to the file of the certificate authority that signed it"
     elif failure.startswith("it answers"):
         hint = "the store has a fault or is overloaded; see its own log"
+    hint = hint_for(failure, hint)
     tries = f" after {attempts} attempts" if attempts > 1 else ""
     return Unreachable(f"the store at {where} can't be used{tries}: {failure}", object=where, hint=hint)
 

@@ -21,6 +21,7 @@ from glowplug.errors import (
     Unreachable,
     WrongRegion,
 )
+from glowplug.store.proxy import hint_for
 
 _RETRY_STATUS = {429, 500, 502, 503, 504}
 _RETRY_CODES = {
@@ -104,6 +105,8 @@ class Asked:
     """A write with a condition."""
     pinned: bool = False
     """A read with ``If-Match``."""
+    through: str = ""
+    """The proxy on the way, as ``Proxy.through``."""
 
 
 def parse_answer(status: int, header_region: str, date: str, body: bytes) -> Answer:
@@ -139,7 +142,8 @@ def translate(answer: Answer, asked: Asked) -> RemoteError:  # noqa: PLR0911  a 
     if answer.asks_to_retry:
         hint = "the store has a fault or is overloaded; see its own log"
         return Unreachable(f"{asked.server} can't answer for {name}: {answer.summary}", object=name, hint=hint)
-    return RemoteError(f"{asked.server} refused {name}: {answer.summary}", object=name, hint="see the store's own log")
+    what = answer.summary if code else f"{answer.summary}{asked.through}"
+    return RemoteError(f"{asked.server} refused {name}: {what}", object=name, hint=hint_for(what, "see the store's own log"))
 
 
 def unsupported(asked: Asked) -> ConditionalWritesUnsupported:
@@ -159,7 +163,8 @@ def _wrong_region(answer: Answer, asked: Asked) -> WrongRegion:
 
 def _forbidden(answer: Answer, asked: Asked) -> Forbidden:
     hint = _FORBIDDEN_HINTS.get(answer.code, "check the credentials and the bucket's policy")
-    why = answer.code or str(answer.status)
+    why = answer.code or f"{answer.status}{asked.through}"  # S3 gives a code; without one the proxy may have refused
+    hint = hint_for(why, hint)
     if answer.code == "RequestTimeTooSkewed":
         why += f", the server's clock is {answer.date}"
     return Forbidden(f"{asked.server} refuses access to {asked.object}: {why}", object=asked.object, hint=hint)

@@ -17,13 +17,13 @@ import time
 import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from glowplug.store.watched_response import WatchedResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from glowplug.store.proxy import Proxy
     from glowplug.store.s3_endpoint import Endpoint
 
 CONNECT_TIMEOUT_S = 5.0
@@ -47,8 +47,8 @@ class ConnectFailed(Exception):
         timed_out: nobody answered at all.
     """
 
-    def __init__(self, cause: OSError | http.client.HTTPException) -> None:
-        super().__init__(describe(cause))
+    def __init__(self, cause: OSError | http.client.HTTPException, through: str = "") -> None:
+        super().__init__(describe(cause) + through)
         self.is_final = isinstance(cause, ssl.SSLCertVerificationError)
         self.timed_out = isinstance(cause, TimeoutError)
 
@@ -111,13 +111,14 @@ class Connections:
     Args:
         endpoint: the server.
         tls: for https; None for http.
-        proxy: ``http://user:password@host:port``, or None.
+        proxy: or None.
     """
 
-    def __init__(self, endpoint: Endpoint, *, tls: ssl.SSLContext | None, proxy: str | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, *, tls: ssl.SSLContext | None, proxy: Proxy | None = None) -> None:
         self._endpoint = endpoint
         self._tls = tls
-        self._proxy = urlsplit(proxy) if proxy else None
+        self._proxy = proxy
+        self.through = proxy.through if proxy else ""
         self._idle: collections.deque[tuple[float, http.client.HTTPConnection]] = collections.deque()
         weakref.finalize(self, _close_all, self._idle)
 
@@ -143,7 +144,7 @@ class Connections:
                         announce(connection.sock)
                 except OSError as error:
                     connection.close()
-                    raise ConnectFailed(error) from error
+                    raise ConnectFailed(error, self.through) from error
                 return connection, True
             connection.close()
 
@@ -169,12 +170,16 @@ class Connections:
                 return Reply(connection.getresponse())
             return Reply(connection.getresponse())
         except (OSError, http.client.HTTPException) as error:
-            raise Broken(describe(error)) from error
+            raise self.broken(error) from error
+
+    def broken(self, error: OSError | http.client.HTTPException) -> Broken:
+        """What an error of a connection in use means."""
+        return Broken(describe(error) + self.through)
 
     def addressed(self, target: str, headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
         """Target and headers as they go on the wire: a proxy for plain HTTP wants the whole URL."""
         if self._proxy and not self._endpoint.https:
-            return self._endpoint.origin + target, dict(headers) | _proxy_authorization(self._proxy.netloc)
+            return self._endpoint.origin + target, dict(headers) | self._proxy.authorization
         return target, dict(headers)
 
     def fresh(self, announce: Callable[[socket.socket], None] | None = None) -> http.client.HTTPConnection:
@@ -189,12 +194,12 @@ class Connections:
         """
         host, port = self._endpoint.host, self._endpoint.port
         if self._proxy:
-            host, port = self._proxy.hostname or "", self._proxy.port or 80
+            host, port = self._proxy.host, self._proxy.port
         connection = http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S, blocksize=_SEND_BLOCK_BYTES)
         connection.auto_open = 0  # never again by itself, without TLS
         connection.response_class = functools.partial(WatchedResponse, window_s=READ_TIMEOUT_S)  # type: ignore[assignment]
         if self._proxy and self._tls:
-            connection.set_tunnel(self._endpoint.host, self._endpoint.port, headers=_proxy_authorization(self._proxy.netloc))
+            connection.set_tunnel(self._endpoint.host, self._endpoint.port, headers=self._proxy.authorization)
         if announce:
             # The standard library keeps this as an attribute so that it can be replaced.
             connection._create_connection = functools.partial(_dial, announce)  # type: ignore[attr-defined]  # noqa: SLF001
@@ -209,7 +214,7 @@ class Connections:
                 connection.sock.do_handshake()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise ConnectFailed(error) from error
+            raise ConnectFailed(error, self.through) from error
         connection.sock.settimeout(READ_TIMEOUT_S)
         return connection
 
@@ -276,29 +281,6 @@ def tls_context(ca_bundle: str | None, *, fallback_bundle: str) -> ssl.SSLContex
     if not context.cert_store_stats()["x509_ca"]:
         context.load_verify_locations(cafile=fallback_bundle)
     return context
-
-
-def proxy_for(endpoint: Endpoint, env: Mapping[str, str]) -> str | None:
-    """The proxy that the environment names for this endpoint: ``HTTPS_PROXY`` or ``HTTP_PROXY``, less ``NO_PROXY``, any case."""
-    name = "https_proxy" if endpoint.https else "http_proxy"
-    proxy = env.get(name) or env.get(name.upper())
-    if not proxy:
-        return None
-    for name in (env.get("no_proxy") or env.get("NO_PROXY") or "").split(","):
-        exempt = name.strip().lower().lstrip("*").lstrip(".")
-        host = endpoint.host.lower()
-        if name.strip() == "*" or (exempt and (host == exempt or host.endswith(f".{exempt}") or endpoint.authority == exempt)):
-            return None
-    return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _proxy_authorization(netloc: str) -> dict[str, str]:
-    user, separator, _ = netloc.rpartition("@")
-    if not separator:
-        return {}
-    import base64  # noqa: PLC0415  only for a proxy that wants a password
-
-    return {"Proxy-Authorization": "Basic " + base64.b64encode(unquote(user).encode()).decode()}
 
 
 def _has_ended(sock: socket.socket) -> bool:

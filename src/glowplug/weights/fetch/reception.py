@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from glowplug.errors import Unreachable
+from glowplug.store.proxy import hint_for
 from glowplug.units import MIB
 from glowplug.weights.base import Retry
 from glowplug.weights.fetch.meter import AttemptMeter
@@ -169,7 +170,7 @@ class Reception:
 
     def _given_up(self, flight: Flight, failures: int, retry: Retry) -> Unreachable:
         name = self._source.name_of(self._plan.checkpoint.files[flight.range.file])
-        hint = "see the store's own log, and check the network between it and this machine"
+        hint = hint_for(retry.reason, "see the store's own log, and check the network between it and this machine")
         if retry.slow_down:
             hint = "set GLOWPLUG_WEIGHTS_CONCURRENCY to fewer requests at once, or raise what the store allows"
         what = f"{name}, bytes {flight.range.start}-{flight.range.end - 1}"

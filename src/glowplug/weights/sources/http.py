@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from glowplug.errors import Forbidden, ObjectNotFound, RemoteError, Unreachable
 from glowplug.store import s3_http
+from glowplug.store.proxy import hint_for
 from glowplug.weights.base import Entry, Retry
 from glowplug.weights.fetch.crew import each
 from glowplug.weights.sources import range_answer
@@ -110,7 +111,7 @@ class HttpSource:
             if answer.status == 412:
                 raise range_answer.changed(name, start, target.nbytes)
             if answer.status not in {200, 206}:
-                raise _refused(answer.status, name)
+                raise self._refused(answer.status, name)
             range_answer.check(answer, file, start, target.nbytes, name=name)
             answer.fill(target, meter.most_bytes)
 
@@ -138,7 +139,7 @@ class HttpSource:
             kind = Forbidden if found.status in {401, 403} else ObjectNotFound
             raise kind(f"{self._uri} has neither {INDEX} nor {SINGLE}: {found.status}", object=self._uri, hint=hint)
         if found.status not in {200, 206, 416}:
-            raise _refused(found.status, shown)
+            raise self._refused(found.status, shown)
         if not found.ranged or not found.entry.etag:
             lacks = "ignores ranges" if not found.ranged else "sends no ETag, so that a change under the load would not be noticed"
             hint = "serve it with a server that does both (nginx and S3 do), or download it first"
@@ -150,7 +151,7 @@ class HttpSource:
 
         def take(answer: Exchange) -> _Found:
             if answer.status in _RETRY:
-                raise _refused(answer.status, shown)
+                raise self._refused(answer.status, shown)
             size = -1
             if answer.status == 200 and answer.length is not None:
                 size = answer.length
@@ -193,16 +194,17 @@ class HttpSource:
             raise Retry(str(error)) from error
         raise RemoteError(f"{origin.shown} redirects in circles", object=origin.shown, hint="check the URL")
 
-
-def _refused(status: int, name: str) -> Exception:
-    """What an answer other than success means."""
-    if status in _RETRY:
-        return Retry(f"the server answers {status}", slow_down=status in _ASKS_FOR_LESS)
-    if status in {404, 410}:
-        return ObjectNotFound(f"there is no {name}", object=name, hint="check the URL")
-    if status in {401, 403}:
-        hint = "put user:password@ before the host, or set HF_TOKEN for the Hugging Face hub; a signed URL may have expired"
-        return Forbidden(f"the server refuses access to {name}: {status}", object=name, hint=hint)
-    if status == 416:
-        return Unreachable(f"{name} is shorter than it was when it was looked up", object=name, hint="publish it again")
-    return RemoteError(f"the server refuses {name}: {status}", object=name, hint="see the server's own log")
+    def _refused(self, status: int, name: str) -> Exception:
+        """What an answer other than success means. It may be the proxy's."""
+        through = self._servers.through(self._folder.server)
+        if status in _RETRY:
+            return Retry(f"the server answers {status}{through}", slow_down=status in _ASKS_FOR_LESS)
+        if status in {404, 410}:
+            return ObjectNotFound(f"there is no {name}", object=name, hint="check the URL")
+        if status in {401, 403}:
+            hint = "put user:password@ before the host, or set HF_TOKEN for the Hugging Face hub; a signed URL may have expired"
+            return Forbidden(f"the server refuses access to {name}: {status}{through}", object=name, hint=hint_for(through, hint))
+        if status == 416:
+            return Unreachable(f"{name} is shorter than it was when it was looked up", object=name, hint="publish it again")
+        hint = hint_for(through, "see the server's own log")
+        return RemoteError(f"the server refuses {name}: {status}{through}", object=name, hint=hint)

@@ -14,6 +14,7 @@ from glowplug import __version__
 from glowplug.errors import RemoteError, UsageError
 from glowplug.store import s3_http
 from glowplug.store.http_exchange import Exchange
+from glowplug.store.proxy import proxy_for
 from glowplug.store.s3_endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -135,6 +136,10 @@ class Servers:
             connections, address.target, named | dict(headers), fresh=fresh, connected=meter.connected, advance=meter.advance
         )
 
+    def through(self, server: Endpoint) -> str:
+        """The proxy on the way to a server that was asked before, for messages; empty if there is none."""
+        return self._to(server).through
+
     def close(self) -> None:
         """Close idle connections."""
         with self._lock:
@@ -147,7 +152,7 @@ class Servers:
                 if server.https and self._tls is None:
                     self._tls = self._context()
                 tls = self._tls if server.https else None
-                self._connections[server] = s3_http.Connections(server, tls=tls, proxy=s3_http.proxy_for(server, self._env))
+                self._connections[server] = s3_http.Connections(server, tls=tls, proxy=proxy_for(server, self._env))
             return self._connections[server]
 
     def _context(self) -> ssl.SSLContext:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from glowplug.errors import Unreachable
+from glowplug.store.proxy import hint_for
 from glowplug.units import KIB, MIB
 from glowplug.weights.base import Retry
 
@@ -65,5 +66,5 @@ def with_patience(request: Callable[[Meter], _T], *, name: str) -> _T:
             return request(Patience())
         except Retry as retry:
             reason = retry.reason
-    hint = "check the URL, the network policy and the route to the server"
+    hint = hint_for(reason, "check the URL, the network policy and the route to the server")
     raise Unreachable(f"{name} can't be read after {ATTEMPTS} attempts: {reason}", object=name, hint=hint)

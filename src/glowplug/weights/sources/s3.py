@@ -119,7 +119,7 @@ class S3Source:
             raise Retry(str(error)) from error
         if refused is not None:
             if refused.asks_to_retry:
-                raise Retry(f"the server answers {refused.summary}", slow_down=refused.asks_for_less)
+                raise Retry(f"the server answers {refused.summary}{self._client.through}", slow_down=refused.asks_for_less)
             raise self._error(refused, self.name_of(file), start, target.nbytes)
         self._thread.fresh = False
 
@@ -188,7 +188,9 @@ class S3Source:
         if refused.status == 412:
             return range_answer.changed(name, start, size_bytes)
         endpoint = self._client.endpoint
-        error = s3_errors.translate(refused, s3_errors.Asked(name, self._bucket, endpoint.region, endpoint.origin))
+        error = s3_errors.translate(
+            refused, s3_errors.Asked(name, self._bucket, endpoint.region, endpoint.origin, through=self._client.through)
+        )
         if isinstance(error, ObjectNotFound):
             return ObjectNotFound(error.message, object=name, hint="check the URL; or it was removed while it was loaded")
         if refused.status == 416:
