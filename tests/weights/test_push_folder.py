@@ -238,6 +238,33 @@ def test_any_store_will_do(model):
     assert json.loads(store.get(COMPLETE_NAME).data)["files"]
 
 
+def test_a_link_that_leads_nowhere_is_a_note_unless_an_engine_reads_it(model, target):
+    (model / "images").mkdir()
+    (model / "images" / "logo.png").symlink_to("nowhere.png")
+    assert "logo.png is a link that leads nowhere" in pushed(model, target).notes[0]
+    (model / "merges.txt").symlink_to("nowhere")
+    with pytest.raises(LocalError, match=r"merges\.txt is a link"):
+        pushed(model, target)
+
+
+def test_a_link_to_a_folder_above_brings_no_copies_of_the_model(model, target):
+    (model / "loop").symlink_to(".")
+    (model / "sub").mkdir()
+    (model / "sub" / "up").symlink_to("..")
+    done = pushed(model, target)
+    assert {file.name for file in done.files} == set(files(model))
+
+
+def test_a_place_with_other_models_below_it_is_not_to_be_forced(model, target):
+    other = target / "other"
+    other.mkdir(parents=True)
+    (other / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(PreconditionFailed) as caught:
+        pushed(model, target)
+    assert f"such as file://{target}/model;" in caught.value.hint
+    assert "replace what is there" not in caught.value.hint
+
+
 # --- where a model lies
 
 

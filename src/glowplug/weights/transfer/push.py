@@ -29,7 +29,7 @@ from glowplug.weights.transfer.marker import (
     Marker,
 )
 from glowplug.weights.transfer.push_claim import Claim
-from glowplug.weights.transfer.push_items import PushItem, push_items, strays
+from glowplug.weights.transfer.push_items import dangling_links, push_items, strays
 from glowplug.weights.transfer.push_job import PushJob, Sealing, reported
 from glowplug.weights.transfer.push_targets import target_for
 from glowplug.weights.transfer.pushed import Pushed
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from glowplug.store.base import Store
     from glowplug.weights.base import Checkpoint
     from glowplug.weights.transfer.digests import FileDigests
+    from glowplug.weights.transfer.push_items import PushItem
 
 CONNECTIONS = 16
 """Requests at once, where the user says nothing."""
@@ -83,8 +84,11 @@ def push(
         RemoteError: the store failed; the next call goes on from there.
     """
     begun = time.monotonic()
-    job = PushJob(store, target_for(store, connections=connections), sealing, progress or _nothing)
+    job = PushJob(
+        store, target_for(store, connections=connections), sealing, progress or _nothing, folder_name=folder.resolve().name
+    )
     items = push_items(checkpoint, folder)
+    notes = tuple(f"{folder / name} is a link that leads nowhere, and was left out" for name in dangling_links(folder))
     there = job.look(items, force=force)
     to_seal = sealing is not None or (seal is not None and not job.holds(SEAL_NAME, seal, there.present))
     if dry_run or (there.complete and not to_seal):
@@ -92,7 +96,9 @@ def push(
             Claim(store, job.content(items)).release()  # a push that died between its marker and this
         files = tuple(reported(item, there.known, "to send") for item in items)
         left = strays(items, set(there.present))
-        return Pushed(files, sealed=False, marked=False, complete=there.complete, left=left, seconds=time.monotonic() - begun)
+        return Pushed(
+            files, sealed=False, marked=False, complete=there.complete, left=left, seconds=time.monotonic() - begun, notes=notes
+        )
     claim = Claim(store, job.content(items))
     claim.take(force=force)
     try:
@@ -118,7 +124,7 @@ def push(
         claim.release()
     return Pushed(
         files, to_seal, not there.complete, complete=False, left=strays(items, set(there.present)),
-        seconds=time.monotonic() - begun, notes=() if claim.is_supported else (_UNCLAIMED,),
+        seconds=time.monotonic() - begun, notes=notes if claim.is_supported else (*notes, _UNCLAIMED),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from glowplug.errors import LocalError, PreconditionFailed
 from glowplug.store.keys import check_key
 from glowplug.units import count
+from glowplug.weights.checkpoint.small_files import is_small_file
 from glowplug.weights.transfer.digests import Stamp, stamp
 from glowplug.weights.transfer.marker import OWN_NAMES
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from glowplug.weights.transfer.marker import Marker
 
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
+_DEPTH = 2  # as far as a source looks
 
 
 class PushItem(NamedTuple):
@@ -51,9 +53,10 @@ def push_items(checkpoint: Checkpoint, folder: Path) -> list[PushItem]:
         LocalError: a file is gone, or another one since the checkpoint was opened; a link leads nowhere, as in a snapshot that was
             downloaded in part.
     """
-    _refuse_dangling(folder)
+    dangling_links(folder)
     named: list[tuple[str, WeightFile | None]] = [(file.name, file) for file in checkpoint.files]
     named += [(entry.name, None) for entry in checkpoint.others if entry.name not in OWN_NAMES]
+    named = [(name, weights) for name, weights in named if weights is not None or not _in_loop(folder, name)]
     for name, _ in named:
         check_key(name)
     items = [PushItem(name, folder / name, stamp(folder / name), weights) for name, weights in named]
@@ -63,11 +66,40 @@ def push_items(checkpoint: Checkpoint, folder: Path) -> list[PushItem]:
     return items
 
 
-def _refuse_dangling(folder: Path) -> None:
-    for path in sorted(folder.iterdir()):
-        if not path.name.startswith(".") and path.is_symlink() and not path.exists():
-            hint = "download the model again"
-            raise LocalError(f"{path} is a link to a file that is not there", object=str(path), hint=hint)
+def dangling_links(folder: Path) -> list[str]:
+    """Names of links that lead nowhere, in the folder and as deep as a checkpoint goes.
+
+    Raises:
+        LocalError: one of them is a weight file, or a file that an engine reads: the checkpoint is not whole.
+    """
+    found: list[str] = []
+    pending = [(folder, "")]
+    while pending:
+        place, prefix = pending.pop()
+        for path in sorted(place.iterdir()):
+            name = prefix + path.name
+            if path.name.startswith("."):
+                continue
+            if path.is_symlink() and not path.exists():
+                if name.endswith(_WEIGHTS) or is_small_file(name):
+                    hint = "download the model again, or remove the link"
+                    raise LocalError(f"{path} is a link to a file that is not there", object=str(path), hint=hint)
+                found.append(name)
+            elif not path.is_symlink() and path.is_dir() and prefix.count("/") < _DEPTH:
+                pending.append((path, f"{name}/"))
+    return found
+
+
+def _in_loop(folder: Path, name: str) -> bool:
+    """Whether a file is reached through a link to a folder that it lies below: a copy of what is pushed anyway."""
+    parent = folder / name
+    for _ in name.split("/")[1:]:
+        parent = parent.parent
+        if parent.is_symlink():
+            real = parent.resolve()
+            if parent.parent.resolve().is_relative_to(real):
+                return True
+    return False
 
 
 def strays(items: Sequence[PushItem], present: AbstractSet[str]) -> tuple[str, ...]:
@@ -77,7 +109,13 @@ def strays(items: Sequence[PushItem], present: AbstractSet[str]) -> tuple[str, .
 
 
 def refuse_others(
-    url: str, items: Sequence[PushItem], present: AbstractSet[str], known: Mapping[str, str | None], marker: Marker | None
+    url: str,
+    items: Sequence[PushItem],
+    present: AbstractSet[str],
+    known: Mapping[str, str | None],
+    marker: Marker | None,
+    *,
+    folder_name: str = "",
 ) -> None:
     """Make sure that a push replaces nothing that it does not know, and mixes with nothing.
 
@@ -87,6 +125,7 @@ def refuse_others(
         present: keys at the target.
         known: the digest of each item that lies there already; None of the others.
         marker: of a complete checkpoint that lies there.
+        folder_name: of the folder that is pushed, for the hint.
 
     Raises:
         PreconditionFailed: it would.
@@ -99,6 +138,10 @@ def refuse_others(
     foreign = strays(items, present)
     if foreign:
         what = f"holds {count(len(foreign), 'weight file')} that the checkpoint does not have, such as {foreign[0]}"
+        if all("/" in name for name in foreign):  # other models have this for their parent
+            hint = (
+                f"push to a prefix of its own, such as {url.rstrip('/')}/{folder_name or 'model'}; --force would leave them there"
+            )
         raise PreconditionFailed(f"{url} {what}", object=foreign[0], hint=hint)
     gone = sorted(set(marker.by_name) - {item.name for item in items}) if marker is not None else []
     if gone:

@@ -57,11 +57,14 @@ class There(NamedTuple):
 class PushJob:
     """One push: what is known of the files here, and of those at the target."""
 
-    def __init__(self, store: Store, target: Target, sealing: Sealing | None, progress: Callable[[int], None]) -> None:
+    def __init__(
+        self, store: Store, target: Target, sealing: Sealing | None, progress: Callable[[int], None], *, folder_name: str = ""
+    ) -> None:
         self._store = store
         self._target = target
         self._sealing = sealing
         self._progress = progress
+        self._folder_name = folder_name
         self._lock = threading.Lock()
         self._etags: dict[str, str] = {}  # of what was sent, and of what lay there and was compared
         self._compared: dict[tuple[str, str], str] = {}  # by name and ETag
@@ -86,7 +89,7 @@ class PushJob:
         marker = self._marker(present)
         known = self._compare(items, present, marker, tell=not again)
         if not force:
-            refuse_others(self._store.url, items, set(present), known, marker)
+            refuse_others(self._store.url, items, set(present), known, marker, folder_name=self._folder_name)
         marked = {file.name: file.sha256 for file in marker.files} if marker is not None else {}
         complete = set(marked) == set(known) and all(known.values())
         return There(present, known, complete and all(marked[name] in {"", known[name]} for name in known))
