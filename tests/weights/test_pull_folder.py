@@ -14,6 +14,7 @@ from weights_samples import write_checkpoint
 from glowplug.cache.keys import PrivateKey
 from glowplug.cache.trust import SEAL, KeySigner, Trust
 from glowplug.errors import IntegrityError, LocalError, ObjectChanged, UnknownKey, Unsigned
+from glowplug.store import open_store
 from glowplug.weights.base import Checkpoint, Entry
 from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.fetch.settings import FetchSettings
@@ -24,6 +25,7 @@ from glowplug.weights.transfer import pull_disk
 from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME, parse_marker
 from glowplug.weights.transfer.pull import pull
 from glowplug.weights.transfer.pull_journal import STATE_FOLDER, Journal, Version
+from glowplug.weights.transfer.push import push
 
 ALICE = KeySigner(PrivateKey(b"a" * 32))
 BOB = KeySigner(PrivateKey(b"b" * 32))
@@ -398,3 +400,53 @@ def test_a_file_that_can_not_be_told_apart_from_its_next_version_is_begun_again(
     first.begin("a", Version(10, "", 0))
     first.note_done([("a", 0, 5)])
     assert first.begin("a", Version(10, "", 0)).done == set()
+
+
+# --- the digests that a push has left
+
+
+@pytest.fixture
+def published(model, tmp_path):
+    """The model as a push leaves it."""
+    target = tmp_path / "published"
+    push(open_checkpoint(LocalSource(model)), model, open_store(f"file://{target}", env={}))
+    return target
+
+
+def test_what_was_pushed_is_verified_by_its_digests(published, folder):
+    assert pulled(published, folder).verified == "its push's digests"
+    assert pulled(published, folder).complete
+
+
+@pytest.mark.parametrize("name", ["config.json", SHARD])
+def test_a_byte_that_is_not_as_pushed_never_reaches_its_place_and_is_fetched_again(published, folder, name):
+    flip(published / name, (published / name).stat().st_size - 2)
+    with pytest.raises(IntegrityError, match="is not as it was pushed") as caught:
+        pulled(published, folder)
+    assert caught.value.object == str(published / name)
+    assert not (folder / name).exists()
+    assert not (folder / COMPLETE_NAME).exists()
+    flip(published / name, (published / name).stat().st_size - 2)
+    assert pulled(published, folder).verified == "its push's digests"
+    assert (folder / name).read_bytes() == (published / name).read_bytes()
+
+
+def test_a_file_that_was_pushed_and_is_missing_or_of_another_size_is_named_before_anything_is_fetched(published, folder):
+    path = published / "config.json"
+    config = path.read_bytes()
+    path.write_bytes(config + b" ")
+    source = Counting(published)
+    with pytest.raises(IntegrityError, match=rf"config\.json: has {len(config) + 1} bytes"):
+        pulled(published, folder, source=source)
+    path.unlink()
+    with pytest.raises(IntegrityError, match=r"config\.json: is missing"):
+        pulled(published, folder, source=source)
+    assert source.fetched == 0
+
+
+def test_a_single_file_is_not_held_to_its_folders_seal_and_that_is_said(model, folder):
+    seal(model)
+    assert "no seal is looked for beside a single file" in pulled(model / SHARD, folder).note
+    with pytest.raises(Unsigned) as caught:
+        pulled(model / SHARD, folder, require_seal=True)
+    assert caught.value.hint == "name its folder"

@@ -58,7 +58,7 @@ class Marker:
     Attributes:
         files: all of them, by name.
         source: where they came from, without credentials; empty after a push.
-        verified: what they were compared with: ``seal``, or ``sizes and headers``; empty after a push.
+        verified: what they were compared with: see ``pull_folder``; empty after a push.
     """
 
     files: tuple[MarkedFile, ...]

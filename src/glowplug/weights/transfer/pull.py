@@ -23,8 +23,18 @@ from glowplug.weights.fetch.ferry import RING_BYTES, Piece, ferry
 from glowplug.weights.seals.loading import load_seal
 from glowplug.weights.seals.seal import MAX_SEAL_BYTES, Seal
 from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME, MarkedFile, Marker
+from glowplug.weights.transfer.pull_digests import pushed_digests
 from glowplug.weights.transfer.pull_disk import Disk, PartFile
-from glowplug.weights.transfer.pull_folder import BY_HEADERS, BY_SEAL, is_complete, marker_of, placed_files, remove_old, write_whole
+from glowplug.weights.transfer.pull_folder import (
+    BY_DIGESTS,
+    BY_HEADERS,
+    BY_SEAL,
+    is_complete,
+    marker_of,
+    placed_files,
+    remove_old,
+    write_whole,
+)
 from glowplug.weights.transfer.pull_journal import Journal
 from glowplug.weights.transfer.pull_wanted import Wanted, wanted_files
 
@@ -44,7 +54,7 @@ class Pulled:
         files: number of files of the checkpoint.
         size_bytes: of all of them.
         fetched_bytes: that came over the network now.
-        verified: what they were compared with, ``BY_SEAL`` or ``BY_HEADERS``.
+        verified: what they were compared with, ``BY_SEAL``, ``BY_DIGESTS`` or ``BY_HEADERS``.
         note: why not with the seal, where there is one; else empty.
         complete: everything was there already: nothing was changed.
         seconds: all in all.
@@ -99,9 +109,11 @@ def pull(
     begun = time.monotonic()
     entries = {entry.name: entry for entry in source.entries()}
     seal, note = _seal(source, checkpoint, verify, required=require_seal)
-    wanted = wanted_files(source, checkpoint, entries, seal, everything=everything)
+    digests = pushed_digests(source, entries)
+    wanted = wanted_files(source, checkpoint, entries, seal, digests, everything=everything)
     size_bytes = sum(item.file.size_bytes for item in wanted)
-    verified = BY_SEAL if seal is not None else BY_HEADERS
+    by_digests = all(item.version.sha256 for item in wanted)
+    verified = BY_SEAL if seal is not None else BY_DIGESTS if by_digests else BY_HEADERS
     old = marker_of(folder)
     if is_complete(folder, wanted, old, source, verified):
         return Pulled(
@@ -159,7 +171,16 @@ class _Pull:
             missing = [piece for piece in item.pieces if (piece.start, piece.end) not in done]
             self.tell(item.file.size_bytes - sum(piece.end - piece.start for piece in missing))
             pieces += [piece._replace(file=index) for piece in missing]
-            parts.append(PartFile(item.file.name, self._folder / item.file.name, item.file.size_bytes, len(missing)))
+            parts.append(
+                PartFile(
+                    item.file.name,
+                    self._folder / item.file.name,
+                    item.file.size_bytes,
+                    len(missing),
+                    item.version.sha256,
+                    self._source.name_of(item.file),
+                )
+            )
         disk = Disk(self._folder, self._journal, parts, sync=sync)
         disk.reserve()
         with contextlib.suppress(OSError):
@@ -216,6 +237,7 @@ class _Pull:
 
 def _seal(source: Source, checkpoint: Checkpoint, verify: Callable[[bytes], bytes], *, required: bool) -> tuple[Seal | None, str]:
     """The seal, or why there is none that counts."""
+    is_single = source.uri.partition("?")[0].endswith(".safetensors")
     try:
         seal = load_seal(source, checkpoint, verify)
     except (UnknownKey, Unsigned) as error:
@@ -223,5 +245,6 @@ def _seal(source: Source, checkpoint: Checkpoint, verify: Callable[[bytes], byte
             raise
         return None, error.line()
     if seal is None and required:
-        raise Unsigned(f"{source.uri} has no {SEAL_NAME}", object=source.uri, hint="seal it: glowplug weights seal")
-    return seal, ""
+        hint = "name its folder" if is_single else "seal it: glowplug weights seal"
+        raise Unsigned(f"{source.uri} has no {SEAL_NAME}", object=source.uri, hint=hint)
+    return seal, "no seal is looked for beside a single file; name its folder" if seal is None and is_single else ""

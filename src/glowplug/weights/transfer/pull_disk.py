@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from glowplug.errors import LocalError
 from glowplug.units import format_bytes
+from glowplug.weights.fetch.crew import each
+from glowplug.weights.transfer.digests import digest_file
+from glowplug.weights.transfer.pull_digests import differs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from glowplug.weights.transfer.pull_journal import Journal
 
 _SYNC_INTERVAL_S = 1.0
+_HASHING_THREADS = 4
 _NO_PREALLOCATION = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
@@ -35,6 +39,10 @@ class PartFile(NamedTuple):
     size_bytes: int
     pieces: int
     """How many are still to be written."""
+    sha256: str = ""
+    """What the whole file must come to before it goes to its place; empty if nothing is known."""
+    where: str = ""
+    """Where it comes from, for messages."""
 
 
 class Disk:
@@ -147,7 +155,15 @@ class Disk:
             self._left[name] -= 1
         self._place([name for name in descriptors if not self._left[name]])
 
+    def _compare(self, name: str) -> None:
+        part = self._parts[name]
+        path = self._journal.part(name)
+        if part.sha256 and digest_file(path).sha256 != part.sha256:  # from the page cache, most of it
+            path.unlink()  # so that the next attempt fetches it again
+            raise differs(part.where or name)
+
     def _place(self, names: Sequence[str]) -> None:
+        each(self._compare, names, threads=_HASHING_THREADS, name="glowplug-pull-digest")
         for name in names:
             with self._lock:
                 fd = self._open.pop(name, -1)

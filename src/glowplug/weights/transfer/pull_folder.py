@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from glowplug.weights.transfer.pull_wanted import Wanted
 
 BY_SEAL = "seal"
+BY_DIGESTS = "its push's digests"
 BY_HEADERS = "sizes and headers"
+_RANK = {BY_DIGESTS: 1, BY_SEAL: 2}
 
 
 def marker_of(folder: Path) -> Marker | None:
@@ -33,7 +35,7 @@ def marker_of(folder: Path) -> Marker | None:
 
 def is_complete(folder: Path, wanted: list[Wanted], marker: Marker | None, source: Source, verified: str) -> bool:
     """Whether all that is wanted lies here, from this source, in this version, and verified as well as it can be now."""
-    if marker is None or marker.source != source.uri or (verified == BY_SEAL and marker.verified != BY_SEAL):
+    if marker is None or marker.source != source.uri or _RANK.get(marker.verified, 0) < _RANK.get(verified, 0):
         return False
     marked = marker.by_name
     return set(marked) == {item.file.name for item in wanted} and all(
@@ -109,7 +111,9 @@ def remove_old(folder: Path, journal: Journal, wanted: list[Wanted]) -> None:
 def _is_same(item: Wanted, marker: Marker, source: Source) -> bool:
     """Whether the marker's file is the one that is wanted, and was verified as well as it can be now."""
     old = marker.by_name.get(item.file.name)
-    if old is None or marker.source != source.uri or (item.version.checked_blocks and marker.verified != BY_SEAL):
+    if old is None or marker.source != source.uri:
+        return False
+    if (item.version.checked_blocks and marker.verified != BY_SEAL) or (item.version.sha256 and marker.verified not in _RANK):
         return False
     return bool(item.file.etag) and (old.etag, old.size_bytes) == (item.file.etag, item.file.size_bytes)
 

@@ -32,6 +32,8 @@ class Version(NamedTuple):
     etag: str
     checked_blocks: int
     """Size of the sealed blocks that each stretch was compared with; 0 without a seal."""
+    sha256: str = ""
+    """Of the whole file, compared before it goes into its place; empty where the push has left none, or a seal covers it."""
 
 
 @dataclass(slots=True)
@@ -86,7 +88,17 @@ class Journal:
         state = self.files.get(name)
         if state is None or state.version != version or not version.etag:
             state = self.files[name] = FileState(version)
-            self._write([{"file": name, "bytes": version.size_bytes, "etag": version.etag, "blocks": version.checked_blocks}])
+            self._write(
+                [
+                    {
+                        "file": name,
+                        "bytes": version.size_bytes,
+                        "etag": version.etag,
+                        "blocks": version.checked_blocks,
+                        "sha256": version.sha256,
+                    }
+                ]
+            )
             with contextlib.suppress(OSError):
                 self.part(name).unlink()
         return state
@@ -164,8 +176,8 @@ class Journal:
 
     def _apply(self, line: dict[str, object]) -> None:
         match line:
-            case {"file": str(name), "bytes": int(size), "etag": str(etag), "blocks": int(blocks)}:
-                self.files[name] = FileState(Version(size, etag, blocks))
+            case {"file": str(name), "bytes": int(size), "etag": str(etag), "blocks": int(blocks), "sha256": str(sha256)}:
+                self.files[name] = FileState(Version(size, etag, blocks, sha256))
             case {"done": str(name), "start": int(start), "end": int(end)}:
                 self.files[name].done.add((start, end))
             case {"placed": str(name), "inode": int(inode), "mtime_ns": int(mtime_ns)}:

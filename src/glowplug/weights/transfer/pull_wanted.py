@@ -12,6 +12,8 @@ from glowplug.weights.transfer.marker import OWN_NAMES
 from glowplug.weights.transfer.pull_journal import STATE_FOLDER, Version
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from glowplug.weights.base import Checkpoint, Entry, Source
     from glowplug.weights.seals.seal import Seal
 
@@ -29,7 +31,13 @@ class Wanted(NamedTuple):
 
 
 def wanted_files(
-    source: Source, checkpoint: Checkpoint, entries: dict[str, Entry], seal: Seal | None, *, everything: bool
+    source: Source,
+    checkpoint: Checkpoint,
+    entries: dict[str, Entry],
+    seal: Seal | None,
+    digests: Mapping[str, str],
+    *,
+    everything: bool,
 ) -> list[Wanted]:
     """All files of a checkpoint, in the pieces in which they can be verified.
 
@@ -38,6 +46,7 @@ def wanted_files(
         checkpoint: as it was opened there.
         entries: the listing, by name.
         seal: cuts the pieces, if there is one.
+        digests: of whole files, from ``pushed_digests``.
         everything: weight files too that would not be loaded.
 
     Raises:
@@ -47,15 +56,20 @@ def wanted_files(
     found: list[Wanted] = []
     for file in checkpoint.files:
         pieces = (Piece(0, 0, file.data_start), *cut(0, file.data_start, file.size_bytes, block_bytes or PIECE_BYTES))
-        found.append(Wanted(file, pieces, Version(file.size_bytes, file.etag, block_bytes)))
+        found.append(
+            Wanted(file, pieces, Version(file.size_bytes, file.etag, block_bytes, "" if seal else digests.get(file.name, "")))
+        )
     others = [entry for entry in checkpoint.others if entry.name not in OWN_NAMES]
     if everything:
         others += [entries[name] for name, _ in checkpoint.ignored if name in entries]
     for entry in others:
-        whole = seal is not None and entry.name in seal.others and entry.size_bytes <= _WHOLE_BYTES
+        sealed = seal is not None and entry.name in seal.others
+        whole = sealed and entry.size_bytes <= _WHOLE_BYTES
         pieces = tuple(cut(0, 0, entry.size_bytes, max(1, entry.size_bytes) if whole else PIECE_BYTES))
         file = WeightFile(entry.name, entry.size_bytes, entry.etag, 0, "")
-        found.append(Wanted(file, pieces, Version(entry.size_bytes, entry.etag, block_bytes)))
+        found.append(
+            Wanted(file, pieces, Version(entry.size_bytes, entry.etag, block_bytes, "" if sealed else digests.get(entry.name, "")))
+        )
     for item in found:
         _refuse_name(item.file, source)
     return found
@@ -64,6 +78,10 @@ def wanted_files(
 def _refuse_name(file: WeightFile, source: Source) -> None:
     """A name decides where bytes are written, and comes from whoever writes to the store."""
     parts = file.name.split("/")
-    if "\0" in file.name or parts[0] == STATE_FOLDER or any(part in {"", ".", ".."} or len(part.encode()) > 255 for part in parts):
+    if (
+        "\0" in file.name
+        or parts[0] == STATE_FOLDER
+        or any(part in {"", ".", ".."} or len(part.encode("utf-8", "surrogateescape")) > 255 for part in parts)
+    ):
         where = source.name_of(file)
         raise IntegrityError(f"{where}: no file may be written under this name", object=where, hint="remove it from the checkpoint")
