@@ -1,12 +1,15 @@
 """``glowplug``: the commands, each loaded only when it is called, and the one place where errors become exit codes.
 
 Exit codes: 0 done; 1 a finding, a failed check, or an error of the store or the machine; 2 usage; 130 interrupted; and for
-``run`` the command's own.
+``run`` the command's own. 141 where whoever read the output has gone (``glowplug weights inspect ... | head -1``): what a program
+that SIGPIPE ends has, and what scripts with ``pipefail`` expect of one.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import signal
 import sys
 from typing import Annotated
 
@@ -54,9 +57,16 @@ def _root(
 
 def main() -> None:
     """Run the command line and exit."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # None where it was closed before we began
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no reason to end
+    output = sys.stdout
     try:
         try:
             app()
+        except SystemExit:
+            if sys.stdout is not output:  # typer has seen the pipe break, put a silent output in its place, and exits with 1
+                raise BrokenPipeError from None
+            raise
         finally:
             if sys.stdout is not None:  # None where it was closed before we began
                 sys.stdout.flush()  # here, where a failure can still be said
@@ -69,8 +79,9 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
+        sys.stdout = output
         _drop_output()  # whoever read it has gone; there is nobody to tell
-        sys.exit(1)
+        sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         _drop_output()
         problem = error.strerror or str(error)

@@ -14,8 +14,13 @@ if TYPE_CHECKING:
 
 
 def print_json(document: Json) -> None:
-    """One document, indented, on standard output."""
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+    """One document, indented, on standard output. In ASCII where its encoding lacks a character."""
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        text = json.dumps(document, indent=2)
+    print(text)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
