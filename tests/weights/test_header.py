@@ -227,3 +227,19 @@ def test_a_hundred_thousand_tensors_are_read():
     found, _ = parse(raw, size_bytes=len(raw) + 100_000)
     assert len(found) == 100_000
     assert found[-1].end == len(raw) + 100_000
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n", "pointer of Git LFS"),
+        (b"<!DOCTYPE html>\n<html><body>Sign in</body></html>", "a web page"),
+        (b"\n <html><body>404</body></html>", "a web page"),
+        (b"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>", "an XML document"),
+        (b"PK\x03\x04" + bytes(60), "torch.save"),
+    ],
+)
+def test_what_is_no_safetensors_file_is_recognised(content, says):
+    with pytest.raises(BadCheckpoint, match=says) as caught:
+        parse_header(content, name="model.safetensors", file_index=0, size_bytes=len(content))
+    assert caught.value.object == "model.safetensors"

@@ -45,6 +45,8 @@ def data_start(raw: bytes, *, name: str, size_bytes: int) -> int:
             name, f"it has {count(size_bytes if size_bytes < LENGTH_BYTES else len(raw), 'byte')}, too few for a safetensors file"
         )
     length = int.from_bytes(raw[:LENGTH_BYTES], "little")
+    if LENGTH_BYTES + length > size_bytes:
+        _refuse_other_formats(raw, name)
     if length > MAX_HEADER_BYTES:
         _refuse(name, f"its header would be {length} bytes long, and the format allows {MAX_HEADER_BYTES}")
     if LENGTH_BYTES + length > size_bytes:
@@ -75,6 +77,18 @@ def parse_header(
     tensors.sort(key=attrgetter("start", "end"))
     _check_cover(tensors, start, size_bytes, name)
     return tuple(tensors), metadata
+
+
+def _refuse_other_formats(raw: bytes, name: str) -> None:
+    """Say what a file is whose first bytes are no length: what often lies under the name of a model, and is none."""
+    begin = raw[:64].lstrip().lower()
+    if begin.startswith(b"version https://git-lfs"):
+        _refuse(name, "it is a pointer of Git LFS, not the file itself", "fetch the file with git lfs pull, and copy it again")
+    if begin.startswith((b"<!doctype", b"<html", b"<?xml", b"<error")):
+        kind = "a web page" if begin.startswith((b"<!doctype", b"<html")) else "an XML document"
+        _refuse(name, f"it is {kind}, perhaps an error that was saved instead of the file", "download the file again")
+    if begin.startswith(b"pk\x03\x04"):
+        _refuse(name, "it is a zip file, as torch.save writes them", "convert the model to safetensors")
 
 
 class _Twice(Exception):

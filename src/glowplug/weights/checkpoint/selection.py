@@ -104,7 +104,7 @@ def select(
         raise IncompatibleError(
             f"{uri} has no safetensors files{_instead(chosen.ignored)}",
             object=uri,
-            hint="convert the model to safetensors, or load it with the engine's own loader",
+            hint=_instead_hint(chosen.ignored, uri),
         )
     others = sorted(entry for entry in entries if not entry.name.endswith(WEIGHT_SUFFIXES))
     ordered = sorted(files.values(), key=lambda entry: natural(entry.name))
@@ -136,6 +136,13 @@ def _why(name: str) -> str:
     if not name.endswith(_SUFFIX):
         return "not safetensors"
     return "the same weights in their original layout" if name.startswith("original/") else "in a subfolder"
+
+
+def _instead_hint(ignored: dict[str, str], uri: str) -> str:
+    nested = next((name for name in sorted(ignored) if name.endswith(_SUFFIX)), "")
+    if nested:
+        return f"name the folder of one model, such as {uri.rstrip('/')}/{nested.rpartition('/')[0]}"
+    return "convert the model to safetensors, or load it with the engine's own loader"
 
 
 def _instead(ignored: dict[str, str]) -> str:

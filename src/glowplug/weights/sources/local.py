@@ -58,6 +58,8 @@ class LocalSource:
 
     def entries(self) -> list[Entry]:
         """See ``Source.entries``. Goes two folders deep, and leaves out hidden files."""
+        if not os.path.lexists(self._path):
+            raise ObjectNotFound(f"there is no file or folder {self._path}", object=self._path, hint="check the path")
         with local_errors.named(self._path):
             if self._is_file:
                 return [_entry(os.path.basename(self._path), os.stat(self._path))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -18,6 +19,7 @@ DIRECT = "GLOWPLUG_WEIGHTS_DIRECT"
 """Environment variable: ``auto``, ``always`` or ``never`` read local files past the page cache."""
 
 _MODES: tuple[Direct, ...] = ("auto", "always", "never")
+_SLIPPED = re.compile(r"(s3|https?|file)(?::/?|//)(?!/)", re.IGNORECASE)
 _FORMS = "write s3://bucket/prefix, https://host/folder, file:///folder or a path"
 
 
@@ -32,6 +34,7 @@ def open_source(uri: str, *, env: Mapping[str, str] | None = None) -> Source:
         UsageError: an unknown scheme, or a URI that can't be.
     """
     env = os.environ if env is None else env
+    direct = _direct(env)  # a value that can't be is an error whatever is read
     scheme, separator, rest = uri.partition("://")
     scheme = scheme.lower()
     if separator and scheme == "s3":
@@ -46,19 +49,23 @@ def open_source(uri: str, *, env: Mapping[str, str] | None = None) -> Source:
         path = unquote(rest.removeprefix("localhost"))
         if not path.startswith("/"):
             raise UsageError(f"{uri!r} names no absolute path", object=uri, hint="write file:///absolute/folder, or the plain path")
-        return _local(path, uri, env)
+        return _local(path, uri, direct)
     if separator:
         # Never more of it in the message: it may hold credentials.
         raise UsageError(f"weights can't be read from {scheme}://", object=scheme, hint=_FORMS)
-    return _local(uri, uri, env)
+    if (meant := _SLIPPED.match(uri)) and not os.path.lexists(uri):
+        rest = uri[meant.end() :]
+        hint = f"did you mean {meant[1].lower()}://{'' if '@' in rest else rest}"  # it may hold credentials
+        raise UsageError(f"after {meant[1]} come a colon and two slashes", object=meant[1], hint=hint)
+    return _local(uri, uri, direct)
 
 
-def _local(path: str, uri: str, env: Mapping[str, str]) -> Source:
+def _local(path: str, uri: str, direct: Direct) -> Source:
     if not path or "\0" in path:
         raise UsageError(f"{uri!r} names no file or folder", object=uri, hint=_FORMS)
     from glowplug.weights.sources.local import LocalSource  # noqa: PLC0415  as for S3
 
-    return LocalSource(path, uri=uri, direct=_direct(env))
+    return LocalSource(path, uri=uri, direct=direct)
 
 
 def _direct(env: Mapping[str, str]) -> Direct:
@@ -66,4 +73,4 @@ def _direct(env: Mapping[str, str]) -> Direct:
     for mode in _MODES:
         if mode == wanted:
             return mode
-    raise UsageError(f"{DIRECT}={wanted} is not known", object=DIRECT, hint="set it to auto, always or never")
+    raise UsageError(f"{DIRECT}: {wanted!r} is not known", object=DIRECT, hint="set it to auto, always or never")
