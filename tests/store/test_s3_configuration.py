@@ -178,6 +178,19 @@ def test_a_request_is_signed_for_its_region_with_its_digest():
     assert headers["user-agent"].startswith("glowplug/")
 
 
+@pytest.mark.parametrize(("value", "unsigned"), [("1", True), ("On", True), ("0", False), ("", False)])
+def test_anonymous_reading_is_on_or_off(value, unsigned):
+    with Stub(OK) as stub:
+        stub.store(GLOWPLUG_S3_UNSIGNED=value).get("k")
+    assert ("authorization" not in stub.seen[0].headers) is unsigned
+
+
+def test_a_switch_that_is_neither_on_nor_off_is_named():
+    with Stub(OK) as stub, pytest.raises(UsageError, match="GLOWPLUG_S3_UNSIGNED: 'banana'") as caught:
+        stub.store(GLOWPLUG_S3_UNSIGNED="banana").get("k")
+    assert "1 or 0" in caught.value.hint
+
+
 # --- proxies
 
 

@@ -105,6 +105,8 @@ def test_a_variable_sets_its_field(env, field, value):
         ("GLOWPLUG_WEIGHTS_CONCURRENCY", "-3"),
         ("GLOWPLUG_WEIGHTS_CONCURRENCY", "100000"),
         ("GLOWPLUG_WEIGHTS_MAX_CONCURRENCY", "0"),
+        ("GLOWPLUG_WEIGHTS_MIN_CONCURRENCY", "9999"),
+        ("GLOWPLUG_MAX_BANDWIDTH", "1"),
         ("RUNAI_STREAMER_CONCURRENCY", "8.5"),
         ("RUNAI_STREAMER_CHUNK_BYTESIZE", "100"),
         ("GLOWPLUG_WEIGHTS_CHUNK_SIZE", "big"),

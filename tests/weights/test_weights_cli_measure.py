@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from glowplug.errors import IncompatibleError, LocalError, UsageError
 from glowplug.units import MIB
 from glowplug.weights.bench import grid as benching
 from glowplug.weights.bench.grid import Bench, Cell, Setting, bench
+from glowplug.weights.bench.measure import _look_at as look_at
 from glowplug.weights.bench.plot import check_plot, plot_bench
 from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.fetch.settings import FetchSettings
@@ -120,7 +122,67 @@ def test_an_option_that_can_not_be_is_named(glowplug, model, words, says):
     assert says in ended.stderr
 
 
+@pytest.mark.parametrize("option", ["--chunk", "--max-bandwidth"])
+def test_a_value_that_is_too_small_is_said_of_its_option(glowplug, model, option):
+    ended = glowplug("stream", model, option, "1")
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"glowplug: {option}: 1 is too small\n")
+
+
+def test_a_chunk_that_can_not_be_kept_is_said(glowplug, model):
+    ended = glowplug("stream", model, "--chunk", "900kB", "--memory", "1MiB")
+    assert "bytes, not the 900000 asked for: the buffer must hold several" in ended.stdout
+    kept = glowplug("stream", model, "--chunk", "200kB", "--memory", "full")
+    assert "asked for" not in kept.stdout
+    mapped = glowplug("stream", model, "--chunk", "200kB")
+    assert "--chunk" in mapped.stdout
+
+
+def test_a_page_of_every_tensor_is_read():
+    pages = memoryview(bytes(4096) + b"\1" + bytes(4095) + bytes(10))
+    assert look_at(pages) == 1
+    assert look_at(memoryview(b"")) == 0
+
+
+@pytest.mark.parametrize("words", [["bench", "--seconds", "0.1"], ["stream"], ["inspect", "--tensors"], ["inspect", "--json"]])
+def test_output_in_ascii_is_no_reason_to_end(glowplug, tmp_path, words):
+    folder = tmp_path / os.fsdecode(b"mod\xc3\xa8le-\xff")
+    write_checkpoint(folder, files=1, tensors=2)
+    ended = glowplug(words[0], folder, *words[1:], PYTHONIOENCODING="ascii")
+    assert ended.returncode == 0, ended.stderr
+    if words[-1] == "--json":
+        assert json.loads(ended.stdout)["uri"] == str(folder)
+    if words[0] == "bench":
+        assert "#" in ended.stdout
+
+
+@pytest.mark.parametrize("words", ["inspect", "inspect --tensors", "inspect --json", "stream"])
+def test_output_that_nobody_reads_ends_as_sigpipe_does(model, words):
+    program = "import time; from glowplug.cli.main import main; time.sleep(0.3); main()"
+    command = shlex.join([sys.executable, "-c", program, "weights", *words.split(), str(model)])
+    ended = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | true"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == 141
+    assert ended.stderr == ""
+
+
 # --- bench
+
+
+@pytest.mark.parametrize("limit", ["0", "1"])
+def test_bench_refuses_a_limit_that_leaves_nothing(glowplug, model, limit):
+    ended = glowplug("bench", model, "--limit", limit)
+    assert ended.returncode == 2
+    assert "nothing to measure" in ended.stderr
+
+
+def test_bench_refuses_a_model_without_a_byte(glowplug, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    ended = glowplug("bench", tmp_path / "empty")
+    assert ended.returncode in {1, 2}
+    assert "nothing to measure" in ended.stderr
 
 
 def test_bench_tries_every_setting_and_says_what_to_use(glowplug, model):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from glowplug.errors import UsageError
 from glowplug.units import parse_bandwidth, parse_bytes
 from glowplug.weights.fetch.settings import FetchSettings
 
@@ -17,6 +18,8 @@ Memory = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory for wha
 MaxBandwidth = Annotated[str | None, typer.Option(metavar="SPEED", help="Cap, such as 500MB/s or 4Gbit/s.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+_OPTIONS = {"concurrency": "--concurrency", "chunk_bytes": "--chunk", "max_bandwidth": "--max-bandwidth"}
+
 
 def fetch_settings(*, concurrency: int | None = None, chunk: str | None = None, max_bandwidth: str | None = None) -> FetchSettings:
     """The environment's settings with the options over them.
@@ -24,11 +27,16 @@ def fetch_settings(*, concurrency: int | None = None, chunk: str | None = None, 
     Raises:
         UsageError: a value that can't be.
     """
-    return FetchSettings.from_env(os.environ).over(
-        concurrency=concurrency,
-        chunk_bytes=parse_bytes(chunk, name="--chunk") if chunk else None,
-        max_bandwidth=parse_bandwidth(max_bandwidth, name="--max-bandwidth") if max_bandwidth else None,
-    )
+    settings = FetchSettings.from_env(os.environ)
+    try:
+        return settings.over(
+            concurrency=concurrency,
+            chunk_bytes=parse_bytes(chunk, name="--chunk") if chunk is not None else None,
+            max_bandwidth=parse_bandwidth(max_bandwidth, name="--max-bandwidth") if max_bandwidth is not None else None,
+        )
+    except UsageError as error:  # the environment's own values were good, so it is about one of these
+        option = _OPTIONS.get(error.object, error.object)
+        raise UsageError(error.message.replace(error.object, option, 1), object=option, hint=error.hint) from None
 
 
 def memory_bytes(memory: str | None, default: int) -> int:
@@ -37,4 +45,4 @@ def memory_bytes(memory: str | None, default: int) -> int:
     Raises:
         UsageError: not a size.
     """
-    return parse_bytes(memory, name="--memory") if memory else default
+    return parse_bytes(memory, name="--memory") if memory is not None else default

@@ -12,6 +12,8 @@ import typer
 
 from glowplug.cli.fetching import AsJson, MaxBandwidth, Uri, fetch_settings
 from glowplug.cli.output import print_json
+from glowplug.errors import UsageError
+from glowplug.timeline.render import glyphs_for
 from glowplug.units import MIB, count, format_bytes, format_seconds, parse_bytes, parse_seconds
 from glowplug.weights.bench.grid import MOST_BYTES, Bench, bench, describe
 from glowplug.weights.bench.plot import check_plot, plot_bench
@@ -30,6 +32,7 @@ app = typer.Typer(
 )
 
 _BAR = 24
+_LEAST_LIMIT_BYTES = MIB
 _NOISY = 0.2
 
 
@@ -45,6 +48,8 @@ def bench_command(
     """Find the settings that suit this machine and this store. Tries requests at once against their size, round after round."""
     settings = fetch_settings(max_bandwidth=max_bandwidth)
     limit_bytes = parse_bytes(limit, name="--limit") if limit else MOST_BYTES
+    if limit_bytes < _LEAST_LIMIT_BYTES:
+        raise UsageError(f"--limit: {limit} leaves nothing to measure", object="--limit", hint="give at least 1MiB")
     time_s = parse_seconds(seconds, name="--seconds")
     if plot is not None:
         check_plot(plot)
@@ -113,7 +118,7 @@ def _report(found: Bench, uri: str, plot: Path | None) -> None:
         row = [by_setting.get((number, chunk)) for chunk in chunks]  # type: ignore[call-overload]
         best = max((cell.median for cell in row if cell), default=0.0)
         texts = "".join(f"{cell.median:>10.2f}" if cell else f"{'-':>10}" for cell in row)
-        bar = "█" * round(_BAR * best / most) if most else ""
+        bar = glyphs_for(sys.stdout).full * round(_BAR * best / most) if most else ""
         print(f"{number or 'auto':>8}{texts}   {bar}")
     print()
     chosen = found.chosen

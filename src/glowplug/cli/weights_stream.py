@@ -18,7 +18,8 @@ from glowplug.weights.seals.loading import load_seal
 from glowplug.weights.streaming.stream import stream_bytes
 
 if TYPE_CHECKING:
-    from glowplug.weights.base import Checkpoint, Source
+    from glowplug.weights.base import Checkpoint, Plan, Source
+    from glowplug.weights.fetch.settings import FetchSettings
     from glowplug.weights.seals.seal import Seal
 
 app = typer.Typer(
@@ -60,6 +61,7 @@ def stream(
     finally:
         opened.close()
     note = "; ".join(notes)
+    asked = _not_as_asked(measured, settings, opened.plan)
     if as_json:
         fetch = measured.fetch
         print_json({
@@ -70,10 +72,25 @@ def stream(
             "retries": fetch.retries, "hedges": fetch.hedges, "stalls": fetch.stalls, "throttled": fetch.throttled,
             "bytes_read": fetch.bytes_read, "concurrency": fetch.concurrency, "chunk_bytes": fetch.chunk_bytes,
             "blocked_s": round(fetch.blocked_s, 4), "mode": measured.mode, "ring_bytes": measured.ring_bytes,
-            "verified": fetch.verified, "note": note,
+            "verified": fetch.verified, "note": "; ".join(filter(None, (note, asked))),
         })  # fmt: skip
     else:
         _report(measured, note)
+        if asked:
+            print(f"  note        {asked}")
+
+
+def _not_as_asked(measured: Measured, settings: FetchSettings, plan: Plan) -> str:
+    """What was asked for and could not be; empty if all is as it was asked for."""
+    if measured.mode == "mapped":
+        given = settings.chunk_bytes or settings.concurrency or settings.max_bandwidth
+        return "the files are mapped, where --chunk, --concurrency and --max-bandwidth mean nothing" if given else ""
+    most = max((file.size_bytes - file.data_start for file in plan.checkpoint.files), default=0)
+    used = measured.fetch.chunk_bytes
+    if settings.chunk_bytes is None or used >= min(settings.chunk_bytes, most):
+        return ""
+    why = "blocks of the seal must be whole" if measured.fetch.verified else "the buffer must hold several"
+    return f"requests of up to {used} bytes, not the {settings.chunk_bytes} asked for: {why}"
 
 
 def _seal(source: Source, checkpoint: Checkpoint, trusted_keys: list[str] | None, notes: list[str]) -> Seal | None:

@@ -61,7 +61,7 @@ class Session:
         store.set_config_variable("profile", env.get("AWS_PROFILE") or env.get("AWS_DEFAULT_PROFILE"))
         store.set_config_variable("config_file", env.get("AWS_CONFIG_FILE", "~/.aws/config"))
         store.set_config_variable("credentials_file", env.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
-        self._unsigned = self._env.get(UNSIGNED_VARIABLE, "").lower() in {"1", "true", "yes", "on"}
+        self._unsigned = _switch(self._env, UNSIGNED_VARIABLE)
         try:
             self._profile: dict[str, Any] = self._session.get_scoped_config()
         except botocore.exceptions.BotoCoreError as error:
@@ -202,6 +202,13 @@ class Session:
 
     def _flag(self, variable: str, option: str) -> bool:
         return str(self._env.get(variable) or self._profile.get(option) or "").lower() == "true"
+
+
+def _switch(env: Mapping[str, str], variable: str) -> bool:
+    value = env.get(variable, "").strip().lower()
+    if value not in {"", "1", "true", "yes", "on", "0", "false", "no", "off"}:
+        raise UsageError(f"{variable}: {value!r} is neither on nor off", object=variable, hint="write 1 or 0")
+    return value in {"1", "true", "yes", "on"}
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from glowplug.errors import UsageError
 from glowplug.units import MIB, format_bytes
 from glowplug.weights.fetch.ferry import Piece, ferry
 from glowplug.weights.fetch.settings import FetchSettings
@@ -147,9 +148,13 @@ def bench(
         progress: told what is tried next.
 
     Raises:
+        UsageError: there is nothing to read.
         RemoteError: the source did not deliver.
     """
     begun = time.monotonic()
+    if min(limit_bytes, checkpoint.size_bytes) <= 0:
+        hint = "name a checkpoint with weights, and a limit above 0"
+        raise UsageError(f"{source.uri} holds no bytes to read: nothing to measure", object=source.uri, hint=hint)
     limit_bytes = min(limit_bytes, MOST_BYTES, checkpoint.size_bytes)
     reader = _Reader(source, checkpoint, settings, max(limit_bytes, *chunks))
     tell = progress or _silent

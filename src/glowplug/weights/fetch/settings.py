@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 LEAST_CHUNK_BYTES = 64 * KIB
+LEAST_BANDWIDTH = 125_000
+"""Bytes a second, 1 Mbit/s: with less, a range of the usual size takes longer than a request may."""
 MOST_CONCURRENCY = 1024
 _RUNAI = "RUNAI_STREAMER_"
 _OWN = "GLOWPLUG_WEIGHTS_"
@@ -38,7 +40,7 @@ class FetchSettings:
         low_speed_bytes_per_s: a connection that brings less than this during ``low_speed_window_s`` is given up. 0: never.
         low_speed_window_s: how long it may be slow, the wait for the first byte included.
         attempts: failed attempts in a row at one range that end the load. One that brought a good part of it isn't counted.
-        max_bandwidth: bytes a second, of all requests together; None for no cap.
+        max_bandwidth: bytes a second, of all requests together, ``LEAST_BANDWIDTH`` at least; None for no cap.
         hedge: send a second request for a range that takes much longer than the others.
         memory_bytes: size of the buffer, as the environment has it: -1 for the whole checkpoint, 0 for the largest tensor. None:
             it says nothing.
@@ -66,13 +68,14 @@ class FetchSettings:
             ("low_speed_bytes_per_s", self.low_speed_bytes_per_s, 0),
             ("low_speed_window_s", self.low_speed_window_s, 0.001),
             ("attempts", self.attempts, 1),
-            ("max_bandwidth", self.max_bandwidth, 1),
+            ("max_bandwidth", self.max_bandwidth, LEAST_BANDWIDTH),
             ("memory_bytes", self.memory_bytes, -1),
         ]
         for name, value, least in bounds:
             if value is not None and value < least:
                 raise UsageError(f"{name}: {value} is too small", object=name, hint=f"give at least {least}")
-        for name, value in (("concurrency", self.concurrency), ("max_concurrency", self.max_concurrency)):
+        for name in ("concurrency", "min_concurrency", "max_concurrency"):
+            value = getattr(self, name)
             if value is not None and value > MOST_CONCURRENCY:
                 raise UsageError(f"{name}: {value} is too large", object=name, hint=f"give at most {MOST_CONCURRENCY}")
 
