@@ -14,6 +14,7 @@ from weights_samples import write_checkpoint
 from glowplug.store import open_store
 from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.sources.local import LocalSource
+from glowplug.weights.transfer.marker import COMPLETE_NAME
 from glowplug.weights.transfer.push import push
 
 pytestmark = pytest.mark.s3
@@ -74,6 +75,7 @@ def test_a_checkpoint_comes_whole_and_the_second_pull_says_so(pull, model, tmp_p
     assert first.returncode == 0, first.stderr
     assert "verified by its push's digests" in first.stdout
     assert files(tmp_path / "pulled") == files(model)
+    assert not [path for path in (tmp_path / "pulled").iterdir() if path.name.startswith(".")]
     again = pull()
     assert again.returncode == 0
     assert "complete already" in again.stdout
@@ -103,11 +105,17 @@ def test_an_object_that_was_replaced_is_pulled_anew_and_the_others_are_kept(pull
     assert pull().returncode == 0
     store = open_store(place, env=seaweedfs.env)
     before = store.get("config.json").data
+    marker = store.get(COMPLETE_NAME).data
     store.put("config.json", before + b" ")
     try:
+        refused = pull()
+        store.delete(COMPLETE_NAME)  # as the hint says: it was on purpose
         document = json.loads(pull("--json").stdout)
     finally:
         store.put("config.json", before)
+        store.put(COMPLETE_NAME, marker)
+    assert refused.returncode == 1
+    assert "config.json: has" in refused.stderr
     assert document["fetched_bytes"] == len(before) + 1
     assert files(tmp_path / "pulled")["config.json"] == before + b" "
     assert model.exists()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from glowplug import __version__
 from glowplug.errors import IntegrityError
+from glowplug.store.keys import RESERVED
 from glowplug.units import MIB
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ MAX_MARKER_BYTES = 16 * MIB
 
 _AGAIN = "delete it, and push or pull again"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def is_own(name: str) -> bool:
+    """Whether a file beside a checkpoint is one of Glowplug's: those above, and what a store needs for itself (``.glowplug``)."""
+    return name in OWN_NAMES or RESERVED in name.split("/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from glowplug.errors import IntegrityError
 from glowplug.units import MIB
 from glowplug.weights.base import WeightFile
 from glowplug.weights.fetch.ferry import PIECE_BYTES, Piece, cut
-from glowplug.weights.transfer.marker import OWN_NAMES
+from glowplug.weights.transfer.marker import is_own
 from glowplug.weights.transfer.pull_journal import STATE_FOLDER, Version
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def wanted_files(
         found.append(
             Wanted(file, pieces, Version(file.size_bytes, file.etag, block_bytes, "" if seal else digests.get(file.name, "")))
         )
-    others = [entry for entry in checkpoint.others if entry.name not in OWN_NAMES]
+    others = [entry for entry in checkpoint.others if not is_own(entry.name)]
     if everything:
         others += [entries[name] for name, _ in checkpoint.ignored if name in entries]
     for entry in others:

@@ -9,7 +9,7 @@ from glowplug.store.keys import check_key
 from glowplug.units import count
 from glowplug.weights.checkpoint.small_files import is_small_file
 from glowplug.weights.transfer.digests import Stamp, stamp
-from glowplug.weights.transfer.marker import OWN_NAMES
+from glowplug.weights.transfer.marker import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ def push_items(checkpoint: Checkpoint, folder: Path) -> list[PushItem]:
     """
     dangling_links(folder)
     named: list[tuple[str, WeightFile | None]] = [(file.name, file) for file in checkpoint.files]
-    named += [(entry.name, None) for entry in checkpoint.others if entry.name not in OWN_NAMES]
+    named += [(entry.name, None) for entry in checkpoint.others if not is_own(entry.name)]
     named = [(name, weights) for name, weights in named if weights is not None or not _in_loop(folder, name)]
     for name, _ in named:
         check_key(name)
