@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path  # noqa: TC003  typer reads the annotation
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,12 +14,18 @@ from glowplug.cli.sealing import TrustedKeys, seal_verifier
 from glowplug.errors import RemoteError
 from glowplug.units import count, format_bytes, format_seconds
 from glowplug.weights.checkpoint.opening import open_checkpoint
-from glowplug.weights.fetch.ferry import RING_BYTES
 from glowplug.weights.sources.open import open_source
 from glowplug.weights.transfer.pull import Pulled, pull
+from glowplug.weights.transfer.pull_journal import STATE_FOLDER
+from glowplug.weights.transfer.pull_target import target_folder
+from glowplug.weights.transfer.ring import ring_bytes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from glowplug.weights.base import Checkpoint
+
+_GOES_ON = "the same command goes on from here"
 
 app = typer.Typer(
     add_completion=False,
@@ -32,7 +37,7 @@ app = typer.Typer(
 @app.command(name="pull", epilog="Example: glowplug weights pull s3://bucket/models/qwen3-8b /models/qwen3-8b")
 def pull_command(
     uri: Uri,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to; made if it is not there.")],
+    target: Annotated[str, typer.Argument(metavar="FOLDER", help="Where to; made if it is not there.")],
     everything: Annotated[bool, typer.Option("--all", help="Weight files too that no load would read.")] = False,
     trusted_keys: TrustedKeys = None,
     require_seal: Annotated[bool, typer.Option("--require-seal", help="Refuse without a seal of a trusted key.")] = False,
@@ -46,7 +51,8 @@ def pull_command(
 ) -> None:
     """Bring a checkpoint to a folder, verified. An interrupted pull goes on where it stopped."""
     settings = fetch_settings(concurrency=concurrency, chunk=chunk, max_bandwidth=max_bandwidth)
-    ring_bytes = memory_bytes(memory, RING_BYTES)
+    folder = target_folder(target)
+    room = memory_bytes(memory, ring_bytes())
     verify = seal_verifier(trusted_keys)
     source = open_source(uri, env=os.environ)
     try:
@@ -62,14 +68,16 @@ def pull_command(
                 everything=everything,
                 force=force,
                 sync=not no_sync,
-                ring_bytes=ring_bytes,
+                ring_bytes=room,
                 progress=progress,
             )
     except KeyboardInterrupt:
-        print("glowplug: interrupted; the same command goes on from here", file=sys.stderr)
+        what = _GOES_ON if _has_kept(folder) else "nothing was changed"
+        print(f"glowplug: interrupted; {what}", file=sys.stderr)
         raise
     except RemoteError as error:
-        error.hint = f"{error.hint}; the same command goes on from here" if error.hint else "the same command goes on from here"
+        if _has_kept(folder):
+            error.hint = f"{error.hint}; {_GOES_ON}" if error.hint else _GOES_ON
         raise
     finally:
         source.close()
@@ -82,6 +90,11 @@ def pull_command(
         })  # fmt: skip
     else:
         _report(pulled, folder)
+
+
+def _has_kept(folder: Path) -> bool:
+    """Whether this attempt, or an earlier one, has left something that the next one goes on with."""
+    return (folder / STATE_FOLDER).exists()
 
 
 def _size(checkpoint: Checkpoint) -> int:

@@ -16,7 +16,6 @@ from glowplug.cli.sealing import Algorithm, SigningKey, TrustedKeys, seal_signer
 from glowplug.errors import Unsigned
 from glowplug.units import count, format_bytes, format_seconds
 from glowplug.weights.checkpoint.opening import open_checkpoint
-from glowplug.weights.fetch.ferry import RING_BYTES
 from glowplug.weights.fetch.settings import s3_environment
 from glowplug.weights.seals.document import seal_document
 from glowplug.weights.seals.loading import load_seal
@@ -24,6 +23,7 @@ from glowplug.weights.seals.seal import new_hash
 from glowplug.weights.seals.sealing import check_checkpoint, digest_checkpoint, refusal, refuse_unwritable, write_seal
 from glowplug.weights.sources.open import open_source
 from glowplug.weights.transfer.marker import SEAL_NAME
+from glowplug.weights.transfer.ring import ring_bytes
 
 if TYPE_CHECKING:
     from glowplug.weights.base import Checkpoint, Source
@@ -50,7 +50,7 @@ def seal(
 ) -> None:
     """Sign digests of a checkpoint and write them beside it. Loads then check every block before it is used."""
     settings = fetch_settings(concurrency=concurrency, max_bandwidth=max_bandwidth)
-    ring_bytes = memory_bytes(memory, RING_BYTES)
+    room = memory_bytes(memory, ring_bytes())
     new_hash(algorithm)
     if not check:
         refuse_unwritable(uri)
@@ -59,12 +59,12 @@ def seal(
     try:
         checkpoint = open_checkpoint(source)
         if sign is None:
-            _check(source, checkpoint, settings, ring_bytes, trusted_keys, signing_key, as_json=as_json)
+            _check(source, checkpoint, settings, room, trusted_keys, signing_key, as_json=as_json)
             return
         begun = time.monotonic()
         with progress_bar("reading", total_bytes=checkpoint.size_bytes) as progress:
             made, stats = digest_checkpoint(
-                source, checkpoint, settings=settings, algorithm=algorithm, ring_bytes=ring_bytes, progress=progress
+                source, checkpoint, settings=settings, algorithm=algorithm, ring_bytes=room, progress=progress
             )
         folder = Path(source.name_of(checkpoint.files[0])).parent if source.is_local else None
         where = write_seal(source, sign(seal_document(made)), env=s3_environment(os.environ), folder=folder)
@@ -91,7 +91,7 @@ def _check(
     source: Source,
     checkpoint: Checkpoint,
     settings: FetchSettings,
-    ring_bytes: int,
+    room: int,
     trusted_keys: list[str] | None,
     signing_key: str | None,
     *,
@@ -100,9 +100,11 @@ def _check(
     begun = time.monotonic()
     found = load_seal(source, checkpoint, seal_verifier(trusted_keys, signing_key=signing_key))
     if found is None:
-        raise Unsigned(f"{source.uri} has no {SEAL_NAME}", object=source.uri, hint="seal it: glowplug weights seal")
+        single = source.uri.partition("?")[0].endswith(".safetensors")
+        hint = "name its folder: no seal is looked for beside a single file" if single else "seal it: glowplug weights seal"
+        raise Unsigned(f"{source.uri} has no {SEAL_NAME}", object=source.uri, hint=hint)
     with progress_bar("checking", total_bytes=checkpoint.size_bytes) as progress:
-        differences = check_checkpoint(source, checkpoint, found, settings=settings, ring_bytes=ring_bytes, progress=progress)
+        differences = check_checkpoint(source, checkpoint, found, settings=settings, ring_bytes=room, progress=progress)
     seconds = time.monotonic() - begun
     names = {file.name: source.name_of(file) for file in checkpoint.files}
     names |= {entry.name: source.name_of(entry) for entry in checkpoint.others}
