@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from weights_samples import write_checkpoint
 from glowplug.store import open_store
 from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.sources.open import open_source
-from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME, parse_marker
+from glowplug.weights.transfer.marker import COMPLETE_NAME, PUSHING_NAME, SEAL_NAME, parse_marker
 
 pytestmark = pytest.mark.s3
 PART = 5 * 1024 * 1024
@@ -107,6 +108,23 @@ def test_ctrl_c_says_how_to_go_on_and_what_was_sent_is_kept(push, seaweedfs, pla
     document = json.loads(push("--json").stdout)
     assert sum(file["kept_bytes"] for file in document["files"]) >= 3 * PART
     same(seaweedfs, place, model)
+
+
+def test_of_two_checkpoints_pushed_to_a_bucket_at_once_one_is_whole_and_the_other_refused(seaweedfs, model, place, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    for shard in other.glob("*.safetensors"):
+        shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)} | seaweedfs.env
+    command = [sys.executable, "-m", "glowplug", "weights", "push"]
+    running = {
+        folder: subprocess.Popen([*command, str(folder), place], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for folder in (model, other)
+    }
+    errors = {folder: process.communicate(timeout=120)[1] for folder, process in running.items()}
+    won = [folder for folder, process in running.items() if process.returncode == 0]
+    assert len(won) == 1, errors
+    assert PUSHING_NAME not in same(seaweedfs, place, won[0])
 
 
 def test_a_bucket_that_is_not_there_is_one_line(seaweedfs, model, tmp_path):
