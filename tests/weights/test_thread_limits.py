@@ -135,3 +135,27 @@ def test_commands_end_with_one_error_and_no_traceback(model, tmp_path, command):
     assert "Traceback" not in ended.stderr
     assert ended.returncode == 1
     assert ended.stderr.startswith("glowplug: no thread can be started")
+
+
+def test_a_load_without_memory_left_ends_with_one_error(model, monkeypatch, capfd):
+    def read_into(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(LocalSource, "read_into", read_into)
+    with stream_bytes(str(model), memory_bytes=-1) as opened, pytest.raises(LocalError, match="no memory is left"):
+        list(opened)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("raised", ["MemoryError", 'OSError(12, "Cannot allocate memory")'])
+def test_a_command_without_memory_left_says_so(raised):
+    script = f"""
+import sys, glowplug.cli.main as cli
+def app():
+    raise {raised}
+cli.app = app
+cli.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("glowplug: no memory is left\n  hint: raise ulimit -v")

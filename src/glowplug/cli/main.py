@@ -7,6 +7,7 @@ that SIGPIPE ends has, and what scripts with ``pipefail`` expect of one.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -82,11 +83,19 @@ def main() -> None:
         sys.stdout = output
         _drop_output()  # whoever read it has gone; there is nobody to tell
         sys.exit(128 + signal.SIGPIPE)
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         _drop_output()
-        problem = error.strerror or str(error)
-        _say(LocalError(f"{error.filename}: {problem}" if error.filename else problem))
+        _say(_of_system(error))
         sys.exit(1)
+
+
+def _of_system(error: OSError | MemoryError) -> LocalError:
+    """What the system has refused, in our words."""
+    if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
+        hint = "raise ulimit -v or the container's memory limit, or use a smaller buffer"
+        return LocalError("no memory is left", object="memory", hint=hint)
+    problem = error.strerror or str(error)
+    return LocalError(f"{error.filename}: {problem}" if error.filename else problem)
 
 
 def _drop_output() -> None:

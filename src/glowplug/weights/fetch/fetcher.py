@@ -224,6 +224,9 @@ class Fetcher:
             pass
         except GlowplugError as error:
             self._fail(error)
+        except MemoryError:
+            hint = "raise ulimit -v or the container's memory limit, or set fewer requests at once or a smaller buffer"
+            self._fail(LocalError("no memory is left for the weights' fetch", object=self._source.uri, hint=hint))
         except BaseException as error:
             self._fail(LocalError(f"the weights' fetch broke: {type(error).__name__}: {error}", object=self._source.uri))
             raise
