@@ -280,7 +280,7 @@ def test_what_names_no_source_is_wrong_usage(uri):
 
 
 def test_an_unknown_way_to_read_is_wrong_usage(tmp_path):
-    with pytest.raises(UsageError, match="GLOWPLUG_WEIGHTS_DIRECT: .sometimes."):
+    with pytest.raises(UsageError, match=r"GLOWPLUG_WEIGHTS_DIRECT: .sometimes."):
         open_source(str(tmp_path), env={"GLOWPLUG_WEIGHTS_DIRECT": "sometimes"})
 
 
