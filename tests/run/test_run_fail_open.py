@@ -288,7 +288,7 @@ def test_a_machine_that_gives_no_threads(glowplug, compiler, tmp_path, names):
     assert b"compiled 4 loaded 0" in ended.out
     assert "Traceback" not in ended.err
     assert "internal error" not in ended.err
-    assert ended.said("can't start new thread")
+    assert ended.said("no thread can be started")
 
 
 def test_a_machine_that_gives_no_thread_for_the_weights_or_for_readiness(glowplug, vllm, tmp_path):

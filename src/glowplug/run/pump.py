@@ -15,6 +15,8 @@ import termios
 import threading
 from typing import TYPE_CHECKING
 
+from glowplug.threads import begin
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -44,14 +46,13 @@ class Pump:
         self.error: OSError | None = None
         self._thread = threading.Thread(target=self._run, name="glowplug-pump", daemon=True)
 
-    def start(self) -> None:
-        """Begin. Raises RuntimeError where the machine gives no thread; the pump is then closed."""
-        try:
-            self._thread.start()
-        except RuntimeError:
+    def start(self) -> bool:
+        """Begin. False where the machine gives no thread; the pump is then closed."""
+        begun = begin(self._thread)
+        if not begun:
             os.close(self._source)
             os.close(self.inlet)
-            raise
+        return begun
 
     def release(self) -> None:
         """Let go of the inlet, once the engine holds it: reading ends when nobody has it any more."""

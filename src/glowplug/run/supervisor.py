@@ -31,6 +31,7 @@ from glowplug.run.readiness import is_taken, wait_until_ready
 from glowplug.run.reporting import Steps, build_report
 from glowplug.run.restoring import Prepared, Search, claim_live, describe, look_up_and_restore, note_files, store_for, trust_for
 from glowplug.run.weights import Started, Weights
+from glowplug.threads import begin, none_left
 from glowplug.timeline.outcome import Lookup
 from glowplug.timeline.render import glyphs_for, render
 from glowplug.timeline.report import EngineInfo, PublishReport
@@ -175,10 +176,8 @@ class _Run:
                 results.append(replace(prepared, search=Search(Lookup("off", _describe(error)), may_publish=False)))
 
         thread = threading.Thread(target=run, name="glowplug-restore", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:
-            return replace(prepared, search=Search(Lookup("off", str(error)), may_publish=False))
+        if not begin(thread):
+            return replace(prepared, search=Search(Lookup("off", none_left().line()), may_publish=False))
         pause_s = 0.005
         while thread.is_alive() and deadline.remaining_s and process.pending_stop() is None:
             thread.join(pause_s)
@@ -238,16 +237,14 @@ class _Run:
     def _pumps(self, on_line: Callable[[str], None]) -> list[Pump]:
         """What passes the output through, at work already; nothing where no thread can be had, and the engine writes by itself."""
         pumps: list[Pump] = []
-        try:
-            for target in (1,) if same_target(1, 2) else (1, 2):
-                pump = Pump(target, on_line)
-                pump.start()
-                pumps.append(pump)
-        except RuntimeError as error:
-            for pump in pumps:
-                pump.release()
-            self.console.warn(f"the engine's output is not read, and the report will say little: {error}")
-            return []
+        for target in (1,) if same_target(1, 2) else (1, 2):
+            pump = Pump(target, on_line)
+            if not pump.start():
+                for started in pumps:
+                    started.release()
+                self.console.warn(f"the engine's output is not read, and the report will say little: {none_left().line()}")
+                return []
+            pumps.append(pump)
         return pumps
 
     def _watch(self, launch: Launch, conclude: Callable[[float, None], None], *, taken: bool) -> threading.Thread | None:
@@ -266,10 +263,8 @@ class _Run:
                 )
 
         thread = threading.Thread(target=watch, name="glowplug-watch", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:
-            self.console.warn(f"when the engine is ready is not watched, nothing will be published: {error}")
+        if not begin(thread):
+            self.console.warn(f"when the engine is ready is not watched, nothing will be published: {none_left().line()}")
             return None
         return thread
 
@@ -324,10 +319,8 @@ class _Run:
     def _conclude_in_background(self, conclude: Callable[[], None]) -> None:
         """Report and publish after the engine's end, for no longer than the deadline or a signal that means "end"."""
         thread = threading.Thread(target=conclude, name="glowplug-conclude", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:
-            self.console.warn(f"no report and no capture: {error}")
+        if not begin(thread):
+            self.console.warn(f"no report and no capture: {none_left().line()}")
             return
         interrupted = False
         grace: Deadline | None = None

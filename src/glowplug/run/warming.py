@@ -7,11 +7,11 @@ Nothing here can fail a start.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING
 
+from glowplug.threads import begin
 from glowplug.timeline.report import WeightsReport
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ class Warming:
         if self._stop.is_set() or self._thread is not None:
             return
         thread = threading.Thread(target=self._run, name="glowplug-warm", daemon=True)
-        with contextlib.suppress(RuntimeError):  # no thread to be had: the engine reads its files itself
-            thread.start()
+        if begin(thread):  # where there is none to be had, the engine reads its files itself
             self._thread = thread
 
     def stop(self) -> None:

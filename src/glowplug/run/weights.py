@@ -25,6 +25,7 @@ from glowplug.errors import GlowplugError, IntegrityError, UnknownKey, Unsigned,
 from glowplug.run import process
 from glowplug.run.restoring import trust_for
 from glowplug.run.warming import Warming
+from glowplug.threads import begin, none_left
 from glowplug.timeline.report import WeightsReport
 
 if TYPE_CHECKING:
@@ -91,13 +92,11 @@ class Weights:
             settings = self._settings(request)
             self._refuse_others(request)
             opening = threading.Thread(target=self._open, args=(request, settings), name="glowplug-weights", daemon=True)
-            try:
-                opening.start()
-            except RuntimeError as error:
-                self._refuse_unsealed(str(error))
-                self._console.warn(f"weights are left to the engine: {error}")
-            else:
+            if begin(opening):
                 self._opening = opening
+                return
+            self._refuse_unsealed(none_left().line())
+            self._console.warn(f"weights are left to the engine: {none_left().line()}")
             return
         if request is not None and request.is_remote and request.notice:
             self._console.note(request.notice)
