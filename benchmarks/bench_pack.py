@@ -26,6 +26,7 @@ from pathlib import Path
 
 from benchmarks import record
 from benchmarks.bench_wrapper import make_tree
+from glowplug.cache import layout
 from glowplug.cache.capture import capture
 from glowplug.cache.deadline import unbounded
 from glowplug.cache.envelope import Envelope
@@ -136,7 +137,7 @@ def _child(name: str, folder: str) -> None:
         pointer = repository.latest(envelope.digest)
         assert pointer is not None
         manifest = repository.load(envelope.digest, pointer.generation, Trust((signer.public,)))
-        pack_key = repository.pack_key(envelope.digest, manifest.pack.sha256)
+        pack_key = layout.pack_key(envelope.digest, manifest.pack.sha256)
         restore(store, pack_key, manifest, work / "restored", deadline=unbounded("restore"))
     wall = time.perf_counter() - begun
     status = Path("/proc/self/status").read_text()  # ru_maxrss would count the parent's memory before the exec

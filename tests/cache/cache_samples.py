@@ -7,6 +7,7 @@ import io
 import os
 import tarfile
 
+from glowplug.cache import layout
 from glowplug.cache.capture import capture
 from glowplug.cache.deadline import Deadline
 from glowplug.cache.envelope import Envelope, canonical_json
@@ -70,7 +71,7 @@ def start(store, root, *, trust=TRUST, deadline=None):
     repository = Repository(store)
     pointer = repository.latest(DIGEST)
     manifest = repository.load(DIGEST, pointer.generation, trust)
-    pack_key = repository.pack_key(DIGEST, manifest.pack.sha256)
+    pack_key = layout.pack_key(DIGEST, manifest.pack.sha256)
     return restore(store, pack_key, manifest, root, deadline=deadline or Deadline(60, step="restore"))
 
 
@@ -153,7 +154,7 @@ def unpacked_names(pack):
 def latest_pack(store):
     repository = Repository(store)
     loaded = repository.load(DIGEST, repository.latest(DIGEST).generation, TRUST)
-    return repository.pack_key(DIGEST, loaded.pack.sha256)
+    return layout.pack_key(DIGEST, loaded.pack.sha256)
 
 
 def peak_rss_bytes():

@@ -5,6 +5,7 @@ import os
 import pytest
 from cache_samples import DIGEST, STRANGER, TRUST, compress, entry, make_tree, member, pack_of, plant, publish, start
 
+from glowplug.cache import layout
 from glowplug.cache.envelope import canonical_json
 from glowplug.cache.gc import plan, sweep
 from glowplug.cache.repository import Repository
@@ -24,7 +25,7 @@ def generation(repository, number, *, age_days, signer=None):
     options = {"signer": signer} if signer else {}
     made = plant(repository.store, [entry("vllm/a", data)], pack_of({"vllm/a": data}), **options)
     age(repository, f"v1/{DIGEST}/generations/{made.digest}.json", age_days)
-    age(repository, repository.pack_key(DIGEST, made.pack.sha256), age_days)
+    age(repository, layout.pack_key(DIGEST, made.pack.sha256), age_days)
     return made
 
 
@@ -83,8 +84,8 @@ def test_nothing_younger_than_the_grace_period_goes(repository):
 def test_a_pack_that_a_dead_publisher_left_goes_after_the_grace_period(repository):
     made = generation(repository, 1, age_days=3)
     for name, days in (("1" * 64, 0.5), ("2" * 64, 2)):
-        repository.store.put(repository.pack_key(DIGEST, name), b"orphan")
-        age(repository, repository.pack_key(DIGEST, name), days)
+        repository.store.put(layout.pack_key(DIGEST, name), b"orphan")
+        age(repository, layout.pack_key(DIGEST, name), days)
     assert planned(repository) == {("pack", "2" * 64)}
     sweep(repository, list(plan(repository, TRUST)))
     assert stored(repository) == names(made) | {"1" * 64}
@@ -93,8 +94,8 @@ def test_a_pack_that_a_dead_publisher_left_goes_after_the_grace_period(repositor
 def test_a_manifest_that_cannot_be_read_keeps_every_pack_of_its_envelope(repository):
     generation(repository, 1, age_days=9)
     stranger = generation(repository, 2, age_days=8, signer=STRANGER)
-    repository.store.put(repository.pack_key(DIGEST, "1" * 64), b"orphan")
-    age(repository, repository.pack_key(DIGEST, "1" * 64), 9)
+    repository.store.put(layout.pack_key(DIGEST, "1" * 64), b"orphan")
+    age(repository, layout.pack_key(DIGEST, "1" * 64), 9)
     assert not [kind for kind, _ in planned(repository, keep=1) if kind == "pack"]
     assert stranger.digest not in {digest for _, digest in planned(repository, keep=1)}
 
@@ -104,7 +105,7 @@ def test_a_pack_shared_with_a_generation_that_stays_stays(repository):
     old = plant(repository.store, [entry("vllm/a"), entry("vllm/b")], pack)
     age(repository, f"v1/{DIGEST}/generations/{old.digest}.json", 5)
     new = plant(repository.store, [entry("vllm/a"), entry("vllm/b", mode=0o755)], pack)
-    age(repository, repository.pack_key(DIGEST, new.pack.sha256), 5)
+    age(repository, layout.pack_key(DIGEST, new.pack.sha256), 5)
     assert planned(repository, keep=1) == {("generation", old.digest)}
 
 
@@ -114,7 +115,7 @@ def test_a_pack_published_again_between_plan_and_sweep_stays(repository, tmp_pat
     first = publish(repository.store, tree).manifest
     publish(repository.store, make_tree(tmp_path / "other", {"vllm/a": b"another"}))
     age(repository, f"v1/{DIGEST}/generations/{first.digest}.json", 3)
-    age(repository, repository.pack_key(DIGEST, first.pack.sha256), 3)
+    age(repository, layout.pack_key(DIGEST, first.pack.sha256), 3)
     removals = list(plan(repository, TRUST, keep=1))
     assert {removal.digest for removal in removals} == names(first)
     again = publish(repository.store, tree).manifest

@@ -30,6 +30,7 @@ from cache_samples import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from glowplug.cache import layout
 from glowplug.cache.envelope import canonical_json
 from glowplug.cache.manifest import MAX_BYTES, Manifest
 from glowplug.cache.repository import Repository
@@ -225,7 +226,7 @@ def test_a_manifest_that_claims_more_than_the_disk_holds(store, live):
     if free > MAX_BYTES:
         pytest.skip("this disk could hold the largest manifest there may be")
     made = plant(store, [entry("vllm/a", size_bytes=free)], pack_of({"vllm/a": b"data"}))
-    store.delete(Repository(store).pack_key(DIGEST, made.pack.sha256))
+    store.delete(layout.pack_key(DIGEST, made.pack.sha256))
     refused(store, live, "free", error=LocalError)
 
 

@@ -11,6 +11,7 @@ import time
 import pytest
 from cache_samples import DIGEST, SMALL_TREE, TRUST, entry, leftovers, make_tree, pack_of, plant, publish, snapshot, start
 
+from glowplug.cache import layout
 from glowplug.cache import restore as restoring
 from glowplug.cache.deadline import Deadline
 from glowplug.cache.repository import Repository
@@ -356,7 +357,7 @@ def test_a_restore_called_off_just_before_its_end_never_becomes_visible(store, t
             deadline.cancel("enough")
 
     with pytest.raises(DeadlineExceeded, match="enough"):
-        restore(store, repository.pack_key(DIGEST, manifest.pack.sha256), manifest, live, deadline=deadline, progress=progress)
+        restore(store, layout.pack_key(DIGEST, manifest.pack.sha256), manifest, live, deadline=deadline, progress=progress)
     assert left == [0]
     assert snapshot(live) == {}
     assert leftovers(live) == []

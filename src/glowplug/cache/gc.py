@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from glowplug.cache import layout
 from glowplug.errors import BadManifest, IntegrityError, ObjectNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _is_latest(repository: Repository, removal: Removal) -> bool:
 
 def _is_untouched(repository: Repository, removal: Removal) -> bool:
     try:
-        info = repository.store.head(repository.pack_key(removal.envelope_digest, removal.digest))
+        info = repository.store.head(layout.pack_key(removal.envelope_digest, removal.digest))
     except ObjectNotFound:
         return False
     return info.modified_s < removal.modified_s + 1  # the head of an HTTP object tells whole seconds, a list may tell more

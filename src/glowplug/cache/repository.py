@@ -1,11 +1,4 @@
-"""The repository: generations in a store, and the pointer that names the newest.
-
-Layout, relative to the store's prefix::
-
-    v1/<envelope digest>/envelope.json                    what the digest stands for, readable
-    v1/<envelope digest>/packs/<sha256>.tar.zst           content, immutable
-    v1/<envelope digest>/generations/<digest>.json        signed manifest, immutable
-    v1/<envelope digest>/latest                           which generation to use; moves by compare-and-swap
+"""The repository: generations in a store, and the pointer that names the newest (``layout`` says where).
 
 A publication writes in this order, the pointer last, so a reader sees the old generation or the new one, and what a dead publisher
 leaves behind is visible to nobody but ``gc``. The pointer is not signed: whoever may write it can at most name another generation
@@ -20,6 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from glowplug.cache import layout
 from glowplug.cache.envelope import Envelope, canonical_json
 from glowplug.cache.manifest import Manifest
 from glowplug.errors import BadManifest, ObjectNotFound, PreconditionFailed
@@ -32,7 +26,6 @@ if TYPE_CHECKING:
     from glowplug.cache.trust import Signer, Trust
     from glowplug.store.base import Store
 
-ROOT = "v1/"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _GENERATION_KEY = re.compile(r"v1/([0-9a-f]{64})/generations/([0-9a-f]{64})\.json")
 _PACK_KEY = re.compile(r"v1/([0-9a-f]{64})/packs/([0-9a-f]{64})\.tar\.zst")
@@ -82,10 +75,6 @@ class Repository:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def pack_key(self, envelope_digest: str, pack_sha256: str) -> str:
-        """The key of a pack."""
-        return f"{ROOT}{envelope_digest}/packs/{pack_sha256}.tar.zst"
-
     def latest(self, envelope_digest: str) -> Pointer | None:
         """Which generation is the newest; None if nothing has been published for this envelope.
 
@@ -94,7 +83,7 @@ class Repository:
         """
         pointer = self._pointer(envelope_digest)
         if pointer is not None and not pointer.generation:
-            key = _latest_key(envelope_digest)
+            key = layout.latest_key(envelope_digest)
             raise BadManifest(f"{key} names no generation", object=key, hint="the next publication replaces it")
         return pointer
 
@@ -106,7 +95,7 @@ class Repository:
             TrustError: not signed by a trusted key.
             BadManifest: signed, and yet not usable, or for another envelope.
         """
-        key = _generation_key(envelope_digest, generation)
+        key = layout.generation_key(envelope_digest, generation)
         document = trust.verify(self.store.get(key).data, name=key)
         manifest = Manifest.parse(document, name=key)
         if manifest.digest != generation:
@@ -121,7 +110,7 @@ class Repository:
 
     def envelope(self, envelope_digest: str) -> Envelope:
         """The envelope behind a digest. Raises ObjectNotFound, BadManifest."""
-        key = f"{ROOT}{envelope_digest}/envelope.json"
+        key = layout.envelope_key(envelope_digest)
         envelope = Envelope.parse(self.store.get(key).data)
         if envelope.digest != envelope_digest:
             raise BadManifest(f"{key} is not the envelope of its digest", object=key)
@@ -148,11 +137,11 @@ class Repository:
         digest = manifest.envelope.digest
         signed = signer.sign(manifest.document)
         deadline.check()
-        self.store.put_file(self.pack_key(digest, manifest.pack.sha256), pack, sha256=manifest.pack.sha256)
+        self.store.put_file(layout.pack_key(digest, manifest.pack.sha256), pack, sha256=manifest.pack.sha256)
         deadline.check()
-        self._put_once(f"{ROOT}{digest}/envelope.json", manifest.envelope.document)
+        self._put_once(layout.envelope_key(digest), manifest.envelope.document)
         deadline.check()
-        self._put_once(_generation_key(digest, manifest.digest), signed)
+        self._put_once(layout.generation_key(digest, manifest.digest), signed)
         pointer = canonical_json({"generation": manifest.digest})
         if replaces is None:
             found = self._pointer(digest)
@@ -160,9 +149,9 @@ class Repository:
         with deadline.commit():
             try:
                 if replaces is None:
-                    self.store.put_if_absent(_latest_key(digest), pointer)
+                    self.store.put_if_absent(layout.latest_key(digest), pointer)
                 else:
-                    self.store.put_if_match(_latest_key(digest), pointer, replaces.etag)
+                    self.store.put_if_match(layout.latest_key(digest), pointer, replaces.etag)
             except PreconditionFailed:
                 return False
         return True
@@ -176,8 +165,8 @@ class Repository:
         generations: dict[str, list[Stored]] = defaultdict(list)
         packs: dict[str, list[Stored]] = defaultdict(list)
         digests: set[str] = set()
-        for info in self.store.list(ROOT + envelope_prefix):
-            digest = info.key[len(ROOT) :].partition("/")[0]
+        for info in self.store.list(layout.ROOT + envelope_prefix):
+            digest = info.key[len(layout.ROOT) :].partition("/")[0]
             if not _DIGEST.fullmatch(digest):
                 continue
             digests.add(digest)
@@ -194,16 +183,16 @@ class Repository:
 
     def remove_generation(self, envelope_digest: str, generation: str) -> None:
         """Delete a manifest. Its pack stays until nothing names it."""
-        self.store.delete(_generation_key(envelope_digest, generation))
+        self.store.delete(layout.generation_key(envelope_digest, generation))
 
     def remove_pack(self, envelope_digest: str, pack_sha256: str) -> None:
         """Delete a pack that no manifest names."""
-        self.store.delete(self.pack_key(envelope_digest, pack_sha256))
+        self.store.delete(layout.pack_key(envelope_digest, pack_sha256))
 
     def _pointer(self, envelope_digest: str) -> Pointer | None:
         """What ``latest`` says; an empty generation where it says nothing of use."""
         try:
-            blob = self.store.get(_latest_key(envelope_digest))
+            blob = self.store.get(layout.latest_key(envelope_digest))
         except ObjectNotFound:
             return None
         try:
@@ -217,11 +206,3 @@ class Repository:
             self.store.put_if_absent(key, data)
         except PreconditionFailed:
             return  # content-addressed: what is there is the same
-
-
-def _latest_key(envelope_digest: str) -> str:
-    return f"{ROOT}{envelope_digest}/latest"
-
-
-def _generation_key(envelope_digest: str, generation: str) -> str:
-    return f"{ROOT}{envelope_digest}/generations/{generation}.json"

@@ -9,6 +9,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from glowplug.cache import layout
 from glowplug.cache.deadline import unbounded
 from glowplug.cache.fetch import ObjectStream
 from glowplug.cache.manifest import NOT_USED
@@ -77,7 +78,7 @@ def check_pack(repository: Repository, manifest: Manifest, *, progress: Callable
         BadPack: it is not what the manifest says.
         RemoteError: the store did not deliver.
     """
-    key = repository.pack_key(manifest.envelope.digest, manifest.pack.sha256)
+    key = layout.pack_key(manifest.envelope.digest, manifest.pack.sha256)
     found = repository.store.head(key).size_bytes
     if found != manifest.pack.size_bytes:
         raise BadPack(f"{key} has {found} bytes, its manifest says {manifest.pack.size_bytes}", object=key, hint=NOT_USED)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from glowplug.cache import layout
 from glowplug.cache.capture import Captured, capture
 from glowplug.cache.deadline import unbounded
 from glowplug.cache.keyring import config_home, load_publishing
@@ -72,7 +73,7 @@ def restore_ahead(
     with claim(base, envelope.digest, slots=1) as live:
         restored = restore(
             store,
-            repository.pack_key(envelope.digest, manifest.pack.sha256),
+            layout.pack_key(envelope.digest, manifest.pack.sha256),
             manifest,
             live.path,
             deadline=unbounded("restore"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from glowplug.cache import layout
 from glowplug.cache.envelope import Envelope
 from glowplug.cache.families import environment
 from glowplug.cache.keyring import config_home, load_trust
@@ -145,7 +146,7 @@ def look_up_and_restore(
             return replace(prepared, search=Search(Lookup("none", "nothing has been published for this envelope")))
         manifest = repository.load(envelope.digest, pointer.generation, trust)
         deadline.check()
-        pack_key = repository.pack_key(envelope.digest, manifest.pack.sha256)
+        pack_key = layout.pack_key(envelope.digest, manifest.pack.sha256)
         restored = restore(store, pack_key, manifest, live.path, deadline=deadline)
     except GlowplugError as error:
         return replace(prepared, search=_failed(error, pointer, writer=writer))
