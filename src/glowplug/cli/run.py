@@ -109,6 +109,20 @@ def run(
             "--require-seal", envvar="GLOWPLUG_REQUIRE_SEAL", help="Start only with weights that a trusted key has sealed."
         ),
     ] = False,
+    role: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|reader|writer",
+            envvar="GLOWPLUG_ROLE",
+            help="A reader restores, and publishes nothing. auto: a writer where there is a key to sign with.",
+        ),
+    ] = "auto",
+    reports_as: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", envvar="GLOWPLUG_REPORTS_AS", help="Report a cache that has failed under v1/reports/NAME/ in the store."
+        ),
+    ] = "default",
     signing_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Private key: PEM file, PEM text, or KMS ARN. Also GLOWPLUG_SIGNING_KEY.")
     ] = None,
@@ -151,5 +165,7 @@ def run(
         max_bandwidth=parse_bandwidth(max_bandwidth, name="--max-bandwidth") if max_bandwidth else None,
         weights_deadline_s=parse_seconds(weights_deadline, name="--weights-deadline"),
         require_seal=require_seal,
+        role=role or "auto",
+        reports_as=reports_as or "default",
     )
     raise typer.Exit(supervise(options, command, os.environ, clock=_CLOCK))

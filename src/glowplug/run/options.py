@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from glowplug.errors import UsageError
+from glowplug.store.keys import is_key
 from glowplug.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class RunOptions:
         max_bandwidth: bytes a second of the fetch; None for no cap.
         weights_deadline_s: after so many seconds without the checkpoint's headers and small files the engine fetches by itself.
         require_seal: start only with weights that somebody trusted has sealed.
+        role: ``auto``, ``reader`` or ``writer``; see ``run.identity``.
+        reports_as: the name under which this start reports a cache that has failed: one part of a key.
     """
 
     store: str | None = None
@@ -59,6 +62,8 @@ class RunOptions:
     max_bandwidth: int | None = None
     weights_deadline_s: float = 30.0
     require_seal: bool = False
+    role: str = "auto"
+    reports_as: str = "default"
 
     def __post_init__(self) -> None:
         for name in ("restore_deadline_s", "publish_deadline_s", "ready_timeout_s", "weights_deadline_s"):
@@ -69,3 +74,8 @@ class RunOptions:
             raise UsageError("--settle must not be negative", object="--settle")
         if self.host_memory not in {"", "auto", "full"}:
             parse_bytes(self.host_memory, name="--host-memory")
+        if self.role not in {"auto", "reader", "writer"}:
+            raise UsageError(f"--role: {self.role!r} is no role", object="--role", hint="write auto, reader or writer")
+        if "/" in self.reports_as or not is_key(self.reports_as):
+            hint = "use letters, digits and . _ = -"
+            raise UsageError(f"--reports-as: {self.reports_as!r} can't be a part of a key", object="--reports-as", hint=hint)
