@@ -1,5 +1,5 @@
 """``python -m glowplug``."""
 
-from glowplug.cli.main import main
+from glowplug.entry import main
 
 main()

@@ -41,7 +41,9 @@ def main() -> None:
     sys.argv[0] = os.path.join(os.path.dirname(os.path.dirname(SITE)), "bin", "glowplug")
     restore_locale()
     try:
-        from glowplug.cli.main import main as command_line  # noqa: PLC0415  the path is set only now
+        from glowplug.entry import load  # noqa: PLC0415  the path is set only now
+
+        command_line = load()
     except Exception as error:  # a fail-open boundary: the engine starts even if a file of this payload is missing or unreadable
         command = command_to_run(sys.argv[1:])
         if not command:
