@@ -16,6 +16,7 @@ from glowplug.cache.envelope import Envelope
 from glowplug.cache.families import environment
 from glowplug.cache.keyring import config_home, load_trust
 from glowplug.cache.live import LiveRoot, claim, default_base
+from glowplug.cache.quarantine import choose
 from glowplug.cache.repository import Pointer, Repository
 from glowplug.cache.restore import Restored, restore
 from glowplug.cache.tree import TreeFile, scan
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from glowplug.cache.manifest import Manifest
     from glowplug.cache.trust import Trust
     from glowplug.engines.base import Launch
+    from glowplug.run.identity import Identity
     from glowplug.run.options import RunOptions
     from glowplug.store.base import Store
 
@@ -67,6 +69,7 @@ class Prepared:
         before: compiled files in the live folder before the engine started, by path, restored or from an earlier start.
         store_url: the store, for messages.
         repository: the store, if it could be opened.
+        identity: what this start may do to the store; None where the cache takes no part.
     """
 
     launch: Launch
@@ -76,6 +79,7 @@ class Prepared:
     before: Mapping[str, TreeFile] = field(default_factory=dict)
     store_url: str = ""
     repository: Repository | None = None
+    identity: Identity | None = None
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """What the engine gets: its own environment, the cache variables, and no private key of ours."""
@@ -144,8 +148,11 @@ def look_up_and_restore(
         deadline.check()
         if pointer is None:
             return replace(prepared, search=Search(Lookup("none", "nothing has been published for this envelope")))
-        manifest = repository.load(envelope.digest, pointer.generation, trust)
+        choice = choose(repository, envelope.digest, pointer, trust, live_base=live.path.parent, deadline=deadline)
         deadline.check()
+        manifest = choice.manifest
+        if manifest is None:
+            return replace(prepared, search=Search(Lookup("refused", choice.reason), pointer, may_publish=choice.may_publish))
         pack_key = layout.pack_key(envelope.digest, manifest.pack.sha256)
         restored = restore(store, pack_key, manifest, live.path, deadline=deadline)
     except GlowplugError as error:
