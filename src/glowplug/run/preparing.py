@@ -10,6 +10,7 @@ from glowplug.cache.deadline import Deadline
 from glowplug.cache.keyring import load_signer
 from glowplug.errors import UsageError
 from glowplug.run import process
+from glowplug.run.identity import identity_of
 from glowplug.run.restoring import Prepared, Search, claim_live, describe, look_up_and_restore, note_files, store_for, trust_for
 from glowplug.run.start import describe_error
 from glowplug.threads import begin, none_left
@@ -45,11 +46,12 @@ class Preparing:
     def _restore(self, prepared: Prepared) -> Prepared:
         """Take the live folder, and put into it what the store has."""
         envelope, base = describe(prepared.launch, self.start.options, self.start.env)
+        identity = identity_of(self.start.options, self.start.env)
         trust = trust_for(self.start.options, self.start.env)
         store = store_for(self.start.options, self.start.env)
         begun_s = self.start.clock.now_s()
         self.start.steps.note("envelope", 0.0, begun_s)
-        prepared = claim_live(replace(prepared, envelope=envelope, store_url=store.url), base)
+        prepared = claim_live(replace(prepared, envelope=envelope, store_url=store.url, identity=identity), base)
         if prepared.live is not None:
             writer = load_signer(self.start.env, key=self.start.options.signing_key) is not None
             prepared = self._restore_in_time(

@@ -46,7 +46,7 @@ def reason_to_skip(prepared: Prepared, report: StartReport, options: RunOptions)
         return _NOTHING_NEW
     if _is_empty(prepared.live.path, prepared.launch.families):
         return f"nothing was compiled into {prepared.live.path}"
-    return ""
+    return prepared.identity.reason if prepared.identity is not None else ""
 
 
 def _is_empty(root: Path, families: Iterable[Family]) -> bool:
