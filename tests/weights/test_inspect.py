@@ -61,6 +61,8 @@ def test_a_seal_and_a_complete_marker_are_seen(glowplug, tmp_path):
     lines = lines_of(glowplug, tmp_path)
     assert "sealed     yes, not checked here" in lines
     assert "complete   marked" in lines
+    (tmp_path / "glowplug.pushing.json").write_text("{}")
+    assert "complete   a push is under way, or has died; push it again" in lines_of(glowplug, tmp_path)
 
 
 def test_four_bit_parameters_are_counted_one_by_one(glowplug, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,9 +12,13 @@ import pytest
 from weights_samples import write_checkpoint
 
 from glowplug.errors import UsageError
+from glowplug.store import open_store
 from glowplug.units import MIB
+from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.fetch.ferry import RING_BYTES
+from glowplug.weights.sources.local import LocalSource
 from glowplug.weights.transfer.pull_target import target_folder
+from glowplug.weights.transfer.push import push
 from glowplug.weights.transfer.ring import ring_bytes
 
 
@@ -71,3 +76,20 @@ def test_the_ring_is_a_quarter_of_what_is_free_where_that_is_little(tmp_path):
     for free, expected in ((64 << 30, RING_BYTES), (400 * MIB, 100 * MIB), (8 * MIB, 16 * MIB)):
         (tmp_path / "proc" / "meminfo").write_text(f"MemAvailable: {free // 1024} kB\n")
         assert ring_bytes(tmp_path) == expected
+
+
+def test_over_http_too_a_file_is_held_to_the_digest_that_its_push_has_left(pull, range_server, tmp_path):
+    write_checkpoint(tmp_path / "model", files=1)
+    served = tmp_path / "served" / "bucket" / "pushed"
+    push(open_checkpoint(LocalSource(tmp_path / "model")), tmp_path / "model", open_store(f"file://{served}", env={}))
+    url = range_server(tmp_path / "served").url("bucket/pushed")
+    pulled = pull(url, "first", "--json")
+    assert pulled.returncode == 0, pulled.stderr
+    assert json.loads(pulled.stdout)["verified"] == "its push's digests"
+    (path,) = served.glob("*.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    refused = pull(url, "second")
+    assert refused.returncode == 1
+    assert f"{url}/{path.name}: is not as it was pushed".encode() in refused.stderr

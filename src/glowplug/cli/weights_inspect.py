@@ -11,7 +11,7 @@ from glowplug import weights
 from glowplug.cli.output import print_json, print_table
 from glowplug.units import count, format_bytes
 from glowplug.weights.checkpoint.totals import by_dtype, by_file, total
-from glowplug.weights.transfer.marker import COMPLETE_NAME, SEAL_NAME
+from glowplug.weights.transfer.marker import COMPLETE_NAME, PUSHING_NAME, SEAL_NAME
 
 if TYPE_CHECKING:
     from glowplug.cache.envelope import Json
@@ -54,7 +54,13 @@ def inspect(
     print(f"total      {tensor_count}, {format_bytes(whole.bytes)}, {whole.parameters:,} parameters, {file_count}")
     beside = _beside(checkpoint)
     print(f"sealed     {'yes, not checked here' if SEAL_NAME in beside else 'no'}")
-    print(f"complete   {'marked' if COMPLETE_NAME in beside else 'no marker'}")
+    print(f"complete   {_completeness(beside)}")
+
+
+def _completeness(beside: set[str]) -> str:
+    if PUSHING_NAME in beside:
+        return "a push is under way, or has died; push it again"
+    return "marked" if COMPLETE_NAME in beside else "no marker"
 
 
 def _print_files(checkpoint: Checkpoint) -> None:
@@ -95,6 +101,7 @@ def _document(checkpoint: Checkpoint, *, tensors: bool) -> Json:
         "parameters": whole.parameters,
         "sealed": SEAL_NAME in beside,
         "complete_marker": COMPLETE_NAME in beside,
+        "push_under_way": PUSHING_NAME in beside,
         "files": [
             {"name": file.name, "bytes": file.size_bytes, "tensors": of.tensors, "header_sha256": file.header_sha256}
             for file, of in zip(checkpoint.files, by_file(checkpoint), strict=True)

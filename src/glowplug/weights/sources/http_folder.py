@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from glowplug.errors import IntegrityError
-from glowplug.weights.transfer.marker import SEAL_NAME
+from glowplug.weights.transfer.marker import COMPLETE_NAME, PUSHING_NAME, SEAL_NAME
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -19,6 +19,8 @@ SMALL_FILES = (
     "chat_template.json",
     "config.json",
     "generation_config.json",
+    COMPLETE_NAME,
+    PUSHING_NAME,
     SEAL_NAME,
     "hf_quant_config.json",
     "merges.txt",

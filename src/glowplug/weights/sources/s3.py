@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from glowplug.errors import IntegrityError, ObjectNotFound, RemoteError, Unreachable, UsageError
 from glowplug.store import s3_errors, s3_http, s3_listing
+from glowplug.store.keys import RESERVED
 from glowplug.store.s3_client import Refused, S3Client
 from glowplug.store.s3_endpoint import Location
 from glowplug.weights.base import Entry, Retry
@@ -166,7 +167,10 @@ class S3Source:
 
     def _can_be_file(self, name: str) -> bool:
         """Whether a key below the prefix can be a path below a folder. Weights that can't are an error, not passed over."""
-        if not any(part in {"", ".", ".."} for part in name.split("/")) and "\0" not in name:
+        parts = name.split("/")
+        if RESERVED in parts:
+            return False  # what a store keeps for itself
+        if not any(part in {"", ".", ".."} for part in parts) and "\0" not in name:
             return True
         if name.endswith(".safetensors"):
             whole = f"s3://{self._bucket}/{self._prefix}{name}"
