@@ -7,6 +7,7 @@ path or write absolute paths into their caches.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 SLOTS = 16
 """Engines with one envelope that can run on one node at a time, each in a folder of its own."""
 _NAME_DIGITS = 16
+_MAX_NOTE_BYTES = 64
 
 
 def default_base(env: Mapping[str, str]) -> Path:
@@ -48,6 +50,20 @@ class LiveRoot:
 
     path: Path
     _lock: BinaryIO
+
+    @property
+    def note(self) -> str:
+        """What a process that had this folder has left for the next one. That process is dead, or has given the folder back."""
+        try:
+            return os.pread(self._lock.fileno(), _MAX_NOTE_BYTES, 0).decode("ascii", "replace")
+        except (OSError, ValueError):
+            return ""
+
+    def leave_note(self, text: str) -> None:
+        """Tell whoever has the folder next. At most 64 characters of ASCII; where it can't be written nothing is left."""
+        with contextlib.suppress(OSError, ValueError):
+            os.ftruncate(self._lock.fileno(), 0)
+            os.pwrite(self._lock.fileno(), text.encode("ascii")[:_MAX_NOTE_BYTES], 0)
 
     def close(self) -> None:
         """Give the folder back; its content stays for the next start on this node. May be called twice."""
