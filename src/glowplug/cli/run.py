@@ -65,6 +65,14 @@ def run(
     publish_deadline: Annotated[
         str, typer.Option(metavar="DURATION", envvar="GLOWPLUG_PUBLISH_DEADLINE", help="Give a publication up after this time.")
     ] = "300s",
+    wait: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            envvar="GLOWPLUG_WAIT",
+            help="How long a start waits for another one that compiles the same. 0: never.",
+        ),
+    ] = "120s",
     settle: Annotated[
         str,
         typer.Option(
@@ -150,6 +158,7 @@ def run(
         report=report,
         restore_deadline_s=parse_seconds(restore_deadline, name="--restore-deadline"),
         publish_deadline_s=parse_seconds(publish_deadline, name="--publish-deadline"),
+        wait_s=parse_seconds(wait, name="--wait"),
         settle_s=parse_seconds(settle, name="--settle"),
         ready_timeout_s=parse_seconds(ready_timeout, name="--ready-timeout"),
         publish=publish,

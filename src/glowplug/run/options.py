@@ -23,6 +23,7 @@ class RunOptions:
         report: where the start report goes as JSON; None for nowhere.
         restore_deadline_s: after so many seconds without a complete restore the engine starts cold.
         publish_deadline_s: after so many seconds a capture is given up.
+        wait_s: for so many seconds a start waits for another that compiles the same; 0 never waits.
         settle_s: how long the cache tree must not change before it is captured.
         ready_timeout_s: after so many seconds without readiness nothing is captured any more; the engine is left alone.
         publish: whether a cold start's cache is published.
@@ -47,6 +48,7 @@ class RunOptions:
     report: Path | None = None
     restore_deadline_s: float = 30.0
     publish_deadline_s: float = 300.0
+    wait_s: float = 120.0
     settle_s: float = 3.0
     ready_timeout_s: float = 3600.0
     publish: bool = True
@@ -70,8 +72,10 @@ class RunOptions:
             if getattr(self, name) <= 0:
                 option = "--" + name.removesuffix("_s").replace("_", "-")
                 raise UsageError(f"{option} must be longer than 0 s", object=option)
-        if self.settle_s < 0:
-            raise UsageError("--settle must not be negative", object="--settle")
+        for name in ("settle_s", "wait_s"):
+            if getattr(self, name) < 0:
+                option = "--" + name.removesuffix("_s")
+                raise UsageError(f"{option} must not be negative", object=option)
         if self.host_memory not in {"", "auto", "full"}:
             parse_bytes(self.host_memory, name="--host-memory")
         if self.role not in {"auto", "reader", "writer"}:
