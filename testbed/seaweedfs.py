@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from testbed.certs import Certificates
@@ -45,6 +46,8 @@ class Identity:
     access_key: str
     secret_key: str
     actions: tuple[str, ...]
+    policy: str = ""
+    """An IAM policy document. What it does not allow is refused; ``actions`` do not count then."""
 
 
 class SeaweedFS:
@@ -54,9 +57,17 @@ class SeaweedFS:
         folder: for data, configuration and log; made if missing.
         bucket: made at the start; the identities ``reader`` and ``writer`` may use it, ``admin`` may do anything.
         certificates: serve HTTPS with these, instead of HTTP.
+        policies: further identities, each with the IAM policy document that is all it may do.
     """
 
-    def __init__(self, folder: Path, *, bucket: str = "glowplug", certificates: Certificates | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        bucket: str = "glowplug",
+        certificates: Certificates | None = None,
+        policies: Mapping[str, str] | None = None,
+    ) -> None:
         self.bucket = bucket
         self._folder = folder
         self._certificates = certificates
@@ -68,6 +79,8 @@ class SeaweedFS:
             "writer": Identity("writer", "GLOWPLUGWRITER", "writer-secret", (*both, f"Write:{bucket}")),
             "reader": Identity("reader", "GLOWPLUGREADER", "reader-secret", both),
         }
+        for name, policy in (policies or {}).items():
+            self.identities[name] = Identity(name, f"GLOWPLUG{name.upper().replace('-', '')}", f"{name}-secret", (), policy)
 
     def __enter__(self) -> Self:
         self.start()
@@ -97,7 +110,7 @@ class SeaweedFS:
         return self._folder / "weed.log"
 
     def env_of(self, identity: str) -> dict[str, str]:
-        """Variables of a client with the rights of ``admin``, ``writer`` or ``reader``."""
+        """Variables of a client with the rights of ``admin``, ``writer``, ``reader``, or a further identity."""
         who = self.identities[identity]
         env = {
             "AWS_ACCESS_KEY_ID": who.access_key,
@@ -117,7 +130,9 @@ class SeaweedFS:
         data = self._folder / "data"
         data.mkdir(parents=True, exist_ok=True)
         config = self._folder / "identities.json"
-        config.write_text(json.dumps({"identities": [_as_json(who) for who in self.identities.values()]}))
+        who = self.identities.values()
+        policies = [{"name": each.name, "content": each.policy} for each in who if each.policy]
+        config.write_text(json.dumps({"identities": [_as_json(each) for each in who], "policies": policies}))
         config.chmod(0o600)
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -254,7 +269,8 @@ def _free_ports(count: int) -> list[int]:
 
 def _as_json(who: Identity) -> dict[str, object]:
     keys = [{"accessKey": who.access_key, "secretKey": who.secret_key}]
-    return {"name": who.name, "credentials": keys, "actions": list(who.actions)}
+    rights = {"policyNames": [who.name]} if who.policy else {}
+    return {"name": who.name, "credentials": keys, "actions": list(who.actions), **rights}
 
 
 def main() -> int:
