@@ -17,14 +17,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from glowplug import __version__
-from glowplug.cache.manifest import Manifest, check_path
+from glowplug.cache.families import FAMILIES
+from glowplug.cache.manifest import MAX_BYTES, MAX_FILES, Manifest, check_path
 from glowplug.cache.pack import TreeChanged, write_pack
 from glowplug.cache.tree import scan
 from glowplug.errors import BadManifest, IncompatibleError, LocalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
+    from typing import TypeAlias
 
     from glowplug.cache.deadline import Deadline
     from glowplug.cache.envelope import Envelope
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from glowplug.cache.secrets import SecretScan
     from glowplug.cache.tree import TreeFile
     from glowplug.cache.trust import Signer
+
+    Joined: TypeAlias = Callable[[Sequence[TreeFile]], contextlib.AbstractContextManager[Path]]
+    """Gives a folder in which the files of a live tree lie beside others, for as long as they are packed."""
 
 _ATTEMPTS = 3
 _YOUNG_S = 10.0
@@ -45,7 +50,7 @@ class Captured:
 
     manifest: Manifest
     published: bool
-    """False if another publisher was quicker; theirs is the newest."""
+    """False if another publisher was quicker; theirs is the newest. ``manifest`` may then be theirs."""
 
 
 class Incomplete(IncompatibleError):
@@ -68,12 +73,12 @@ def wait_until_quiet(
         DeadlineExceeded: it never became quiet.
         LocalError: a folder of it can't be read.
     """
-    files = _scan(root, families)
+    files = scan_tree(root, families)
     quiet_since = time.monotonic()
     while time.monotonic() - quiet_since < settle_s:
         deadline.check()
         wait(min(0.5, settle_s))
-        now = _scan(root, families)
+        now = scan_tree(root, families)
         if [file.state for file in now] != [file.state for file in files]:
             quiet_since = time.monotonic()
         files = now
@@ -81,11 +86,18 @@ def wait_until_quiet(
 
 
 def check_publishable(files: Sequence[TreeFile]) -> None:
-    """Refuse names and times that every reader would refuse in the manifest.
+    """Refuse names, times and sizes that every reader would refuse in the manifest.
 
     Raises:
         LocalError: and names the file.
     """
+    size_bytes = sum(file.size_bytes for file in files)
+    if len(files) > MAX_FILES or size_bytes > MAX_BYTES:
+        raise LocalError(
+            f"the tree has {len(files)} files and {size_bytes} bytes, and a generation at most {MAX_FILES} and {MAX_BYTES}",
+            object=files[0].path,
+            hint="empty the live folder",
+        )
     for file in files:
         try:
             check_path(file.path)
@@ -132,6 +144,7 @@ def capture(
     scan_secrets: SecretScan,
     deadline: Deadline,
     progress: Callable[[int], None] = lambda _: None,
+    joined: Joined | None = None,
 ) -> Captured:
     """Pack the tree and publish it.
 
@@ -148,6 +161,7 @@ def capture(
         scan_secrets: looks at every byte.
         deadline: bounds all of it.
         progress: told how many bytes have been packed since the last call.
+        joined: if given, what is packed is the folder that it gives.
 
     Raises:
         LocalError: nothing to publish, the tree never stops changing, or there is no room for the pack.
@@ -164,7 +178,8 @@ def capture(
         check_publishable(files)
         with _spool_file(repository, root) as (path, stream):
             try:
-                entries, pack = write_pack(root, files, stream, scan=scan_secrets, deadline=deadline, progress=progress)
+                with _whole(root, files, joined) as (folder, members):
+                    entries, pack = write_pack(folder, members, stream, scan=scan_secrets, deadline=deadline, progress=progress)
                 stream.flush()
             except TreeChanged:
                 if attempt + 1 == _ATTEMPTS:
@@ -179,6 +194,8 @@ def capture(
                 producer=f"glowplug {__version__}",
             )
             scan_secrets.check_values("the envelope or a file's name", manifest.document)
+            if _overtaken(repository, envelope.digest, replaces):
+                return Captured(manifest, published=False)
             published = repository.publish(manifest, path, signer, replaces=replaces, deadline=deadline)
             return Captured(manifest, published)
     raise AssertionError("the last attempt returns or raises")
@@ -204,7 +221,28 @@ def _spool_file(repository: Repository, root: Path) -> Iterator[tuple[Path, Bina
             path.unlink()
 
 
-def _scan(root: Path, families: Sequence[Family]) -> list[TreeFile]:
+@contextlib.contextmanager
+def _whole(root: Path, files: Sequence[TreeFile], joined: Joined | None) -> Iterator[tuple[Path, Sequence[TreeFile]]]:
+    """The folder to pack, and its files: the live tree, or its union with another generation."""
+    if joined is None:
+        yield root, files
+        return
+    with joined(files) as folder:
+        members = scan_tree(folder, FAMILIES.values())  # also of families that this launch does not write
+        check_publishable(members)
+        yield folder, members
+
+
+def _overtaken(repository: Repository, envelope_digest: str, replaces: Pointer | None) -> bool:
+    """Whether the pointer has moved already, so that the pack need not be sent. Only the write itself decides."""
+    try:
+        return repository.latest(envelope_digest) != replaces
+    except BadManifest:  # it names nothing, and is replaced
+        return False
+
+
+def scan_tree(root: Path, families: Iterable[Family]) -> list[TreeFile]:
+    """The files of a live tree. Raises LocalError for a folder that can't be read."""
     try:
         return scan(root, families)
     except OSError as error:

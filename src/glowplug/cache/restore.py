@@ -3,7 +3,8 @@
 The pack is streamed, each file is written into a staging folder beside its place, and its digest is checked. Files of the live
 tree that the generation does not name are this node's own; they are linked into the staged tree, which then takes the live one's
 place, folder by folder: one rename aside and one into place for each family. A restore that fails, or is called off, leaves the
-live tree as it was. Nothing is ever written through a link, and none is kept.
+live tree as it was. Nothing is ever written through a link, and none is kept. Where an engine may be using the tree already, whole
+files are moved into it one by one instead (``placing``).
 
 Nothing is synced to the disk. That a tree survived is believed only within one boot of the machine.
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from glowplug.cache.fetch import ObjectStream
+from glowplug.cache.placing import place, states, swap
 from glowplug.cache.tree import walk
 from glowplug.cache.unpack import make_folders, unpack
 from glowplug.errors import LocalError
@@ -59,6 +61,7 @@ def restore(
     *,
     deadline: Deadline,
     progress: Callable[[int], None] = lambda _: None,
+    in_use: Callable[[], bool] = lambda: False,
 ) -> Restored:
     """Put a generation's files under ``root``.
 
@@ -68,7 +71,8 @@ def restore(
         manifest: verified by the caller.
         root: the live tree; exists and is private to this process.
         deadline: checked between pieces; after it has been cancelled nothing becomes visible.
-        progress: told how many unpacked bytes have been written since the last call.
+        progress: told how many unpacked bytes have been written since the last call; called from several threads.
+        in_use: asked once, when all is staged: whether an engine may be using the tree. It may raise to call the restore off.
 
     Raises:
         IntegrityError: the pack is not what the manifest says.
@@ -80,18 +84,29 @@ def restore(
     if _already_there(root, manifest):
         return Restored(done.generation, done.files, done.bytes, fetched=False)
     _sweep(root / _NOTES)
-    _check_space(root, manifest.size_bytes)
+    check_space(root, manifest.size_bytes)
     staging = root / _NOTES / f"staging-{uuid.uuid4().hex}"
     families = sorted({entry.path.partition("/")[0] for entry in manifest.files})
+    before = states(root, (entry.path for entry in manifest.files))
+    note = root / _NOTES / "installed.json"
     try:
         with _local_errors(root):
             make_folders(str(staging / "old"), set())
             with ObjectStream(store, pack_key, manifest.pack.size_bytes, deadline=deadline) as source:
                 unpack(manifest.files, source, staging / "new", name=pack_key, deadline=deadline, progress=progress)
-            _keep_own_files(root, staging / "new", families)
             (staging / "installed.json").write_bytes(_note(manifest))
-            with deadline.commit():
-                _swap(staging, root, families)
+            complete = True
+            if in_use():
+                with deadline.commit():
+                    note.unlink(missing_ok=True)
+                    complete = not place((entry.path for entry in manifest.files), staging / "new", root, before)
+            else:
+                _keep_own_files(root, staging / "new", families)
+                with deadline.commit():
+                    note.unlink(missing_ok=True)
+                    swap(staging, root, families)
+            if complete:
+                os.rename(staging / "installed.json", note)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return done
@@ -126,7 +141,8 @@ def _sweep(notes: Path) -> None:
                 stale.unlink()
 
 
-def _check_space(root: Path, size_bytes: int) -> None:
+def check_space(root: Path, size_bytes: int) -> None:
+    """Refuse to fill a disk. Raises LocalError if it has no room for so many bytes and a little more."""
     try:
         disk = os.statvfs(root)
     except OSError as error:
@@ -150,27 +166,6 @@ def _keep_own_files(root: Path, new: Path, families: Sequence[str]) -> None:
             with contextlib.suppress(FileExistsError, NotADirectoryError):
                 make_folders(os.path.dirname(target), made)
                 os.link(os.path.join(root, family, relative), target, follow_symlinks=False)
-
-
-def _swap(staging: Path, root: Path, families: Sequence[str]) -> None:
-    """Put the staged folders in the live ones' place, and undo it if that fails half-way."""
-    note = root / _NOTES / "installed.json"
-    note.unlink(missing_ok=True)
-    begun: list[str] = []
-    try:
-        for family in families:
-            begun.append(family)
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(root / family, staging / "old" / family)
-            os.rename(staging / "new" / family, root / family)
-        os.rename(staging / "installed.json", note)
-    except OSError:
-        for family in reversed(begun):
-            with contextlib.suppress(OSError):
-                os.rename(root / family, staging / "new" / family)
-            with contextlib.suppress(OSError):
-                os.rename(staging / "old" / family, root / family)
-        raise
 
 
 def _already_there(root: Path, manifest: Manifest) -> bool:
