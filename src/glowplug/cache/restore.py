@@ -94,19 +94,17 @@ def restore(
             make_folders(str(staging / "old"), set())
             with ObjectStream(store, pack_key, manifest.pack.size_bytes, deadline=deadline) as source:
                 unpack(manifest.files, source, staging / "new", name=pack_key, deadline=deadline, progress=progress)
-            (staging / "installed.json").write_bytes(_note(manifest))
-            complete = True
+            (staging / note.name).write_bytes(_note(manifest))
             if in_use():
                 with deadline.commit():
                     note.unlink(missing_ok=True)
-                    complete = not place((entry.path for entry in manifest.files), staging / "new", root, before)
+                    if not place((entry.path for entry in manifest.files), staging / "new", root, before):
+                        os.rename(staging / note.name, note)
             else:
                 _keep_own_files(root, staging / "new", families)
                 with deadline.commit():
                     note.unlink(missing_ok=True)
-                    swap(staging, root, families)
-            if complete:
-                os.rename(staging / "installed.json", note)
+                    swap(staging, root, families, note)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return done
