@@ -81,7 +81,7 @@ def test_other_commands_are_not_this_adapters(vllm_venv, command):
 
 def test_the_launch_describes_vllm(vllm_venv, model):
     found = launch(vllm_venv, "vllm", "serve", model, "-tp", "2")
-    assert [family.name for family in found.families] == ["vllm", "inductor", "triton"]
+    assert [family.name for family in found.families] == ["vllm", "inductor", "inductor_headers", "triton"]
     assert found.ranks == 2
     assert isinstance(found.log(), VllmLog)
     assert set(found.components) == {

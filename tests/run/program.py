@@ -152,6 +152,7 @@ class Program:
     def env(self) -> dict[str, str]:
         return {
             "HOME": str(self.home),
+            "LOGNAME": "nobody-else",  # torch's folder below /tmp has the user's name
             "XDG_CACHE_HOME": str(self.home / ".cache"),
             "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin:/sbin",
             "LC_ALL": "C.UTF-8",

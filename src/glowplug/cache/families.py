@@ -61,9 +61,10 @@ VLLM = Family(
     ),
 )
 INDUCTOR = Family("inductor", ("TORCHINDUCTOR_CACHE_DIR",))
+INDUCTOR_HEADERS = Family("inductor_headers", (), compiled=re.compile(r"\.gch$"))  # no variable moves them: see temp_links.py
 TRITON = Family("triton", ("TRITON_CACHE_DIR",))
 
-FAMILIES: Mapping[str, Family] = {family.name: family for family in (VLLM, INDUCTOR, TRITON)}
+FAMILIES: Mapping[str, Family] = {family.name: family for family in (VLLM, INDUCTOR, INDUCTOR_HEADERS, TRITON)}
 """Every known family by name. A bundle whose members belong to none of them is refused."""
 
 

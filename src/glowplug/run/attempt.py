@@ -12,6 +12,7 @@ from glowplug.cache.deadline import Deadline
 from glowplug.engines.base import HttpReadiness
 from glowplug.run import process
 from glowplug.run.conclusion import SHUTDOWN_GRACE_S, Conclusion
+from glowplug.run.headers import lend_headers
 from glowplug.run.process import Child
 from glowplug.run.pump import Pump, same_target
 from glowplug.run.readiness import is_taken, wait_until_ready
@@ -64,11 +65,13 @@ class Attempt:
                 f"another process answers {readiness.url}: when this engine is ready can't be told, nothing is published"
             )
         begun_s = self.start.clock.now_s()
+        env = self.prepared.environment(self.started.env)
+        keep_headers = lend_headers(self.start, self.prepared, env)
         try:
             child = Child.spawn(
                 self.program,
                 self.started.argv,
-                self.prepared.environment(self.started.env),
+                env,
                 stdout=pumps[0].inlet if pumps else 1,
                 stderr=pumps[-1].inlet if pumps else 2,
                 group=not os.isatty(0),
@@ -83,6 +86,8 @@ class Attempt:
         def conclude(ready_s: float, exit_code: int | None) -> None:
             for pump in pumps:
                 pump.stop_reading_lines()
+            if not exit_code:
+                keep_headers()
             try:
                 self.conclusion.conclude(self.prepared, log, spawned_s=spawned_s, ready_s=ready_s, exit_code=exit_code)
             except Exception as error:  # noqa: BLE001  fail-open boundary: the engine serves on, whatever became of the report

@@ -11,7 +11,7 @@ import itertools
 import os
 from typing import TYPE_CHECKING
 
-from glowplug.cache.families import FAMILIES, INDUCTOR, TRITON
+from glowplug.cache.families import FAMILIES, INDUCTOR, INDUCTOR_HEADERS, TRITON
 from glowplug.engines.accelerators import accelerators
 from glowplug.engines.base import ExitReadiness, Launch
 from glowplug.engines.command import unwrap
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from glowplug.engines.command import Command
     from glowplug.engines.interpreter import PythonCommand
 
-_FAMILIES = (INDUCTOR, TRITON)
+_FAMILIES = (INDUCTOR, INDUCTOR_HEADERS, TRITON)
 _FOLDERS = frozenset(variable for family in FAMILIES.values() for variable in family.variables)
 _MAX_SCRIPT_BYTES = 16 * 1024 * 1024
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from glowplug.cache.families import INDUCTOR, TRITON, VLLM
+from glowplug.cache.families import INDUCTOR, INDUCTOR_HEADERS, TRITON, VLLM
 from glowplug.engines.accelerators import accelerators
 from glowplug.engines.base import Launch
 from glowplug.engines.command import unwrap
@@ -113,7 +113,7 @@ class VllmAdapter:
             engine=EngineInfo("vllm", engine.version),
             components=components,
             relocatable=relocatable,
-            families=(VLLM, INDUCTOR, TRITON),
+            families=(VLLM, INDUCTOR, INDUCTOR_HEADERS, TRITON),
             readiness=readiness(arguments),
             ranks=local_ranks(arguments),
             log=VllmLog,
