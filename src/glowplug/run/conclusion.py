@@ -116,7 +116,7 @@ class Conclusion:
 
     def _show(self, report: StartReport) -> None:
         if self.start.options.json:
-            self.start.console.block(json.dumps(report.to_json()))
+            self.start.console.block(json.dumps(report.to_json(brief=True)))
         elif sys.stderr is not None:  # None where it was closed before we began
             self.start.console.block(render(report, width=terminal_width(2), color=os.isatty(2), glyphs=glyphs_for(sys.stderr)))
 

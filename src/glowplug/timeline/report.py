@@ -6,13 +6,15 @@ when it exits), and once more when a capture has ended. It never holds the engin
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from glowplug.errors import IncompatibleError
 from glowplug.timeline.phases import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from glowplug.cache.envelope import Json
 
 SCHEMA = "glowplug.dev/start/v1"
@@ -52,6 +54,10 @@ class CacheReport:
     """Restored files that the engine has opened; None where the file system does not tell."""
     files_new: int = 0
     """Compiled files that appeared during the start."""
+    components: Mapping[str, Json] | None = None
+    """The envelope's, so that two starts can be compared by their reports; None if there is none, or it is too large."""
+    engine_key: Mapping[str, Json] | None = None
+    """What the engine itself recorded of its cache's key; None if it wrote nothing, or nothing that can be told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +151,12 @@ class StartReport:
             end = max(end, stop)
         return max(0.0, self.wall_s - covered)
 
-    def to_json(self) -> dict[str, Json]:
-        """The document, seconds rounded to milliseconds."""
+    def to_json(self, *, brief: bool = False) -> dict[str, Json]:
+        """The document, seconds rounded to milliseconds.
+
+        Args:
+            brief: leave out what only a comparison needs, ``cache.components`` and ``cache.engine_key``: most of the bytes.
+        """
         document: dict[str, Json] = {
             "schema": SCHEMA,
             "outcome": self.outcome,
@@ -154,10 +164,17 @@ class StartReport:
             "wall_s": self.wall_s,
             "unattributed_s": self.unattributed_s,
         }
-        document |= asdict(self)
+        document |= asdict(replace(self, cache=replace(self.cache, components=None, engine_key=None)))
         if self.weights is not None:
             document["weights"] = {**asdict(self.weights), "bytes_per_s": self.weights.bytes_per_s}
-        return _rounded(document)  # type: ignore[return-value]
+        document = cast("dict[str, Json]", _rounded(document))
+        cache = _tree(document["cache"])
+        for name in ("components", "engine_key"):
+            del cache[name]
+            kept = getattr(self.cache, name)
+            if kept is not None and not brief:
+                cache[name] = dict(kept)  # as it is: a digest is made of it
+        return document
 
     @classmethod
     def from_json(cls, document: Json) -> StartReport:
