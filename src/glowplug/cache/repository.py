@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from glowplug.cache import layout
 from glowplug.cache.envelope import Envelope, canonical_json
 from glowplug.cache.manifest import Manifest
+from glowplug.cache.quarantine.verdicts import refuse_repetition
 from glowplug.errors import BadManifest, ObjectNotFound, PreconditionFailed
 
 if TYPE_CHECKING:
@@ -131,11 +132,13 @@ class Repository:
             False if somebody else moved the pointer meanwhile; theirs stays.
 
         Raises:
+            BadManifest: these very files are in quarantine.
             RemoteError: the store did not take it.
             DeadlineExceeded: the time is up.
         """
         digest = manifest.envelope.digest
         signed = signer.sign(manifest.document)
+        refuse_repetition(self.store, manifest)
         deadline.check()
         self.store.put_file(layout.pack_key(digest, manifest.pack.sha256), pack, sha256=manifest.pack.sha256)
         deadline.check()

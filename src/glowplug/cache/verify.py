@@ -20,6 +20,7 @@ from glowplug.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from glowplug.cache.deadline import Deadline
     from glowplug.cache.manifest import Manifest
     from glowplug.cache.repository import Repository, Shelf
     from glowplug.cache.trust import Trust
@@ -71,17 +72,24 @@ def verify_generation(
     return Finding(envelope_digest, generation, files, size_bytes, "")
 
 
-def check_pack(repository: Repository, manifest: Manifest, *, progress: Callable[[int], None] = lambda _: None) -> None:
+def check_pack(
+    repository: Repository,
+    manifest: Manifest,
+    *,
+    progress: Callable[[int], None] = lambda _: None,
+    deadline: Deadline | None = None,
+) -> None:
     """Read a pack to its end and check every file's digest, and that its stored length is the manifest's.
 
     Raises:
         BadPack: it is not what the manifest says.
         RemoteError: the store did not deliver.
+        DeadlineExceeded: the time is up.
     """
     key = layout.pack_key(manifest.envelope.digest, manifest.pack.sha256)
     found = repository.store.head(key).size_bytes
     if found != manifest.pack.size_bytes:
         raise BadPack(f"{key} has {found} bytes, its manifest says {manifest.pack.size_bytes}", object=key, hint=NOT_USED)
-    with ObjectStream(repository.store, key, manifest.pack.size_bytes, deadline=unbounded("verify")) as source:
+    with ObjectStream(repository.store, key, manifest.pack.size_bytes, deadline=deadline or unbounded("verify")) as source:
         for _, piece in read_pack(manifest.files, source, name=key, slab=itertools.repeat(bytearray(MIB)).__next__):
             progress(len(piece))

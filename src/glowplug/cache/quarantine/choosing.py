@@ -134,14 +134,18 @@ def _another(
 ) -> Choice:
     """The newest generation that is good, or none. What can't be loaded is passed over."""
     bad = ours | verdicts.bad
-    may_publish = len(verdicts.bad) < MAX_BAD
-    if not may_publish:
-        why = f"{count(len(verdicts.bad), 'generation')} of this envelope are in quarantine: nothing more is published for it until"
-        why = f"{why} somebody lifts that (glowplug cache quarantine {envelope_digest[:12]} --lift)"
-    good = []
+    found: list[str] = []
     for shelf in repository.shelves(envelope_digest):
         deadline.check()
-        good = [stored.digest for stored in shelf.generations if stored.digest not in bad]
+        found = [stored.digest for stored in shelf.generations]
+    bad_here = verdicts.bad.union(bad.intersection(found))
+    may_publish = len(bad_here) < MAX_BAD
+    if not may_publish:
+        lift = f"glowplug cache quarantine {envelope_digest[:12]} --lift"
+        why = (
+            f"{count(len(bad_here), 'generation')} of this envelope were bad, so no more is published for it ({lift} changes that)"
+        )
+    good = [generation for generation in found if generation not in bad]
     for generation in good[:_TRIES]:
         deadline.check()
         try:
