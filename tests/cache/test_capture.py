@@ -23,6 +23,7 @@ from cache_samples import (
     start,
 )
 
+from glowplug import temporary
 from glowplug.cache import capture as capturing
 from glowplug.cache import pack as packing
 from glowplug.cache.capture import Incomplete, capture, check_complete, check_publishable, wait_until_quiet
@@ -291,11 +292,11 @@ except LocalError as error:
     assert leftovers(tmp_path / "live") == []
 
 
-def test_packs_of_dead_publishers_are_swept_after_a_day(store, live):
-    make_tree(live / ".glowplug", {"pack-old.tmp": b"x", "pack-young.tmp": b"x"})
-    os.utime(live / ".glowplug/pack-young.tmp")
-    publish(store, live)
-    assert leftovers(live) == ["pack-young.tmp"]
+def test_packs_of_dead_publishers_are_swept_and_a_living_one_s_is_not(store, live):
+    make_tree(live / ".glowplug", {"pack-left.tmp": b"x"})
+    with open(temporary.create(live / ".glowplug/pack-held.tmp"), "wb"):
+        publish(store, live)
+    assert leftovers(live) == ["pack-held.tmp"]
 
 
 def test_a_store_with_a_spool_gets_the_pack_without_a_copy(local_store, live, monkeypatch):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from glowplug import temporary
 from glowplug.errors import (
     ConditionalWritesUnsupported,
     Forbidden,
@@ -93,14 +94,15 @@ def test_nothing_is_left_in_the_spool(store, tmp_path):
     assert list(store.spool.iterdir()) == []
 
 
-def test_the_spool_is_swept_of_what_is_older_than_a_day(root, store):
+def test_the_spool_is_swept_of_what_nobody_holds_by_the_next_who_writes(root, store):
     store.put("k", b"x")
-    old, young = store.spool / "old", store.spool / "young"
-    old.touch()
-    young.touch()
-    a_day_ago = time.time() - 86_500
-    os.utime(old, (a_day_ago, a_day_ago))
-    assert set(LocalStore(root, url="").spool.iterdir()) == {young}
+    held, left = store.spool / "held", store.spool / "left"
+    left.touch()
+    with open(temporary.create(held), "wb"):
+        LocalStore(root, url="").put("another", b"x")
+        assert set(store.spool.iterdir()) == {held}
+    LocalStore(root, url="").put("another", b"y")
+    assert set(store.spool.iterdir()) == set()
 
 
 def test_a_moved_file_is_dated_by_the_move(store):

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import fcntl
 import re
 import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from glowplug import __version__
+from glowplug import __version__, temporary
 from glowplug.cache.families import FAMILIES
 from glowplug.cache.manifest import MAX_BYTES, MAX_FILES, Manifest, check_path
 from glowplug.cache.pack import TreeChanged, write_pack
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     """Gives a folder in which the files of a live tree lie beside others, for as long as they are packed."""
 
 _ATTEMPTS = 3
-_YOUNG_S = 10.0
+_PACKS = re.compile(r"pack-.*\.tmp")
 _RANK = re.compile(r"(^|/)(rank_\d+_\d+)/")
 
 
@@ -50,7 +49,7 @@ class Captured:
 
     manifest: Manifest
     published: bool
-    """False if another publisher was quicker; theirs is the newest. ``manifest`` may then be theirs."""
+    """False if another publisher was quicker; theirs is the newest."""
 
 
 class Incomplete(IncompatibleError):
@@ -208,9 +207,8 @@ def _spool_file(repository: Repository, root: Path) -> Iterator[tuple[Path, Bina
     path = folder / f"pack-{uuid.uuid4().hex}.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _sweep(folder)
-        with open(path, "xb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)  # a pack without its owner's lock is a dead publisher's
+        temporary.sweep(folder, _PACKS)
+        with open(temporary.create(path), "wb") as stream:
             yield path, stream
     except OSError as error:
         raise LocalError(
@@ -250,14 +248,3 @@ def scan_tree(root: Path, families: Iterable[Family]) -> list[TreeFile]:
         raise LocalError(
             f"cannot read {path}: {error.strerror or error}", object=path, hint="what can't be read whole is not published"
         ) from error
-
-
-def _sweep(folder: Path) -> None:
-    """Remove packs that a publisher left behind when it was killed: nobody holds their lock any more."""
-    for stale in folder.glob("pack-*.tmp"):
-        with contextlib.suppress(OSError):
-            if time.time() - stale.stat().st_mtime < _YOUNG_S:
-                continue  # its owner may not have locked it yet
-            with open(stale, "rb") as stream:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                stale.unlink()

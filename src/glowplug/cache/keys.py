@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from glowplug import temporary
 from glowplug.errors import LocalError, UsageError
 
 if TYPE_CHECKING:
@@ -219,8 +220,9 @@ def write_new(path: Path, text: str, mode: int, *, replace: bool = False) -> Non
         FileExistsError: there is one, and ``replace`` is not set.
         OSError: the folder can't be written.
     """
+    temporary.sweep(path.parent, re.compile(rf"\.{re.escape(path.name)}\.\d+\.[0-9a-f]{{8}}\.tmp"))
     part = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    descriptor = temporary.create(part, mode)
     try:
         with os.fdopen(descriptor, "w") as file:
             os.fchmod(descriptor, mode)  # the umask may have taken bits that a reader needs

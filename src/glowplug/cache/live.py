@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import stat
 import tempfile
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ def claim(base: Path, envelope_digest: str, *, slots: int = SLOTS) -> LiveRoot:
     """Make, or find, the live folder of an envelope, and lock it.
 
     A folder that another running engine holds, or that belongs to another user, is passed over for the next one (``-2``, ``-3``,
-    up to ``-16``).
+    up to ``-16``). What a start left in it that was killed is swept up.
 
     Args:
         base: ``--cache-dir``; made if it is missing.
@@ -98,16 +99,30 @@ def claim(base: Path, envelope_digest: str, *, slots: int = SLOTS) -> LiveRoot:
         for slot in range(1, slots + 1):
             path = base / (name if slot == 1 else f"{name}-{slot}")
             try:
-                return LiveRoot(path, _lock(path))
+                live = LiveRoot(path, _lock(path))
             except BlockingIOError:
                 problems.append(f"{path.name} is in use by another engine")
             except PermissionError as error:
                 problems.append(error.strerror or str(error))
+            else:
+                sweep(path)
+                return live
     except OSError as error:
         raise _unusable(base, f"{error.strerror or error}: {error.filename}" if error.filename else str(error)) from None
     if slots == 1:
         raise _unusable(base, problems[0])
     raise _unusable(base, f"none of its {slots} folders for this envelope is free: {problems[0]}")
+
+
+def sweep(root: Path) -> None:
+    """Remove what a process left that was killed in a live folder. It held the lock that is the caller's now, so it is dead."""
+    notes = root / ".glowplug"
+    for stale in [*notes.glob("staging-*"), *notes.glob("pack-*.tmp")]:
+        if stale.is_dir() and not stale.is_symlink():
+            shutil.rmtree(stale, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                stale.unlink()
 
 
 def _check_base(base: Path) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from glowplug.cache.fetch import ObjectStream
+from glowplug.cache.live import sweep
 from glowplug.cache.placing import place, states, swap
 from glowplug.cache.tree import walk
 from glowplug.cache.unpack import make_folders, unpack
@@ -83,7 +84,7 @@ def restore(
     done = Restored(manifest.digest, len(manifest.files), manifest.size_bytes, fetched=True)
     if _already_there(root, manifest):
         return Restored(done.generation, done.files, done.bytes, fetched=False)
-    _sweep(root / _NOTES)
+    sweep(root)
     check_space(root, manifest.size_bytes)
     staging = root / _NOTES / f"staging-{uuid.uuid4().hex}"
     families = sorted({entry.path.partition("/")[0] for entry in manifest.files})
@@ -127,16 +128,6 @@ class _local_errors:  # noqa: N801  used like a function, as contextlib's are
                 object=str(self._root),
                 hint="free space on its disk, or name another folder with --cache-dir" if full else "see --cache-dir",
             ) from error
-
-
-def _sweep(notes: Path) -> None:
-    """Remove what a process left that was killed in this folder. It held the lock that is ours now, so it is dead."""
-    for stale in [*notes.glob("staging-*"), *notes.glob("pack-*.tmp")]:
-        if stale.is_dir() and not stale.is_symlink():
-            shutil.rmtree(stale, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                stale.unlink()
 
 
 def check_space(root: Path, size_bytes: int) -> None:

@@ -56,7 +56,8 @@ class Store(Protocol):
     def spool(self) -> Path | None:
         """A folder from which ``put_file`` moves instead of copying; None where the store has none.
 
-        Exists when this is read. What a dead process left there may be removed by anyone after a day.
+        Exists when this is read. Who keeps a file there holds a lock on it (``temporary.create``); what nobody holds is a dead
+        process's, and anybody may remove it.
         """
         ...
 

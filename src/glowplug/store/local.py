@@ -22,11 +22,12 @@ import errno
 import fcntl
 import os
 import random
+import re
 import shutil
 import stat
-import time
 from typing import TYPE_CHECKING
 
+from glowplug import temporary
 from glowplug.errors import ConditionalWritesUnsupported, LocalError, ObjectChanged, ObjectNotFound, PreconditionFailed, Unreachable
 from glowplug.store import local_errors
 from glowplug.store.base import Blob, ObjectInfo
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_ABANDONED_AFTER_S = 86_400.0
+_ANY = re.compile(".*", re.DOTALL)
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
@@ -62,7 +63,7 @@ class LocalStore:
     def spool(self) -> Path | None:
         """Temporary files, on the same file system as the objects.
 
-        What is older than a day is removed at the first use.
+        What dead processes left there is removed at the first use.
 
         Raises:
             Forbidden: the folder can't be created.
@@ -70,7 +71,7 @@ class LocalStore:
         spool = self._reserved("spool")
         if not self._swept:
             self._swept = True
-            _sweep(spool)
+            temporary.sweep(spool, _ANY)
         return spool
 
     def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> None:
@@ -117,8 +118,8 @@ class LocalStore:
     def put(self, key: str, data: bytes) -> str:
         """See ``Store.put``."""
         path = self._path(key)
-        with local_errors.named(str(path)), self._temporary(data) as temporary:
-            return self._replace(temporary, path)
+        with local_errors.named(str(path)), self._temporary(data) as written:
+            return self._replace(written, path)
 
     def put_file(self, key: str, path: Path, *, sha256: str) -> str:
         """See ``Store.put_file``. From the spool it is one rename; the file keeps its mode."""
@@ -132,19 +133,19 @@ class LocalStore:
             spool = self._reserved("spool")
             if path.parent.resolve() == spool.resolve():
                 return self._replace(path, target)
-            with self._temporary(b"") as temporary:
-                shutil.copyfile(path, temporary)
-                return self._replace(temporary, target)
+            with self._temporary(b"") as written:
+                shutil.copyfile(path, written)
+                return self._replace(written, target)
 
     def put_if_absent(self, key: str, data: bytes) -> str:
         """See ``Store.put_if_absent``."""
         path = self._path(key)
-        with local_errors.named(str(path)), self._temporary(data) as temporary:
-            etag = _stamp(temporary)
+        with local_errors.named(str(path)), self._temporary(data) as written:
+            etag = _stamp(written)
             try:
                 with self._locked():
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    os.link(temporary, path)
+                    os.link(written, path)
             except FileExistsError:
                 raise PreconditionFailed(f"{path} exists already", object=str(path), hint="read it instead") from None
             except OSError as error:
@@ -160,15 +161,15 @@ class LocalStore:
     def put_if_match(self, key: str, data: bytes, etag: str) -> str:
         """See ``Store.put_if_match``."""
         path = self._path(key)
-        with local_errors.named(str(path)), self._temporary(data) as temporary, self._locked():
+        with local_errors.named(str(path)), self._temporary(data) as written, self._locked():
             try:
                 current: str | None = _etag(os.stat(path, follow_symlinks=False))
             except FileNotFoundError:
                 current = None
             if current != etag:
                 raise PreconditionFailed(f"{path} has changed since it was read", object=str(path), hint="read it again")
-            new = _stamp(temporary)
-            os.replace(temporary, path)
+            new = _stamp(written)
+            os.replace(written, path)
             return new
 
     def delete(self, key: str) -> None:
@@ -210,15 +211,15 @@ class LocalStore:
     @contextlib.contextmanager
     def _temporary(self, data: bytes) -> Iterator[Path]:
         """A file in the spool with this content, gone at the end unless it was renamed."""
-        path = self._reserved("spool") / f"{os.getpid()}-{random.getrandbits(64):016x}"
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            with open(fd, "wb") as file:
+        path = (self.spool or self._root) / f"{os.getpid()}-{random.getrandbits(64):016x}"
+        with open(temporary.create(path), "wb") as file:
+            try:
                 file.write(data)
-            yield path
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
+                file.flush()
+                yield path
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    path.unlink()
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -300,12 +301,3 @@ def _make_root(root: Path) -> None:
     if not os.path.isdir(root):
         root.parent.mkdir(parents=True, exist_ok=True)
         root.mkdir(mode=0o700, exist_ok=True)
-
-
-def _sweep(spool: Path) -> None:
-    """Remove what a dead process left. Another process may do the same, or own the file: neither matters."""
-    with contextlib.suppress(OSError), os.scandir(spool) as entries:
-        for entry in entries:
-            if time.time() - entry.stat(follow_symlinks=False).st_mtime > _ABANDONED_AFTER_S:
-                with contextlib.suppress(OSError):
-                    os.unlink(entry.path)

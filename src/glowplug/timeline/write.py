@@ -10,10 +10,12 @@ import contextlib
 import errno
 import json
 import os
+import re
 import secrets
 import stat
 from typing import TYPE_CHECKING
 
+from glowplug import temporary
 from glowplug.errors import LocalError
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _NOT_BY_RENAME = frozenset(
     {errno.EBUSY, errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS}
 )  # a mount, or a folder of someone else's
+_TERMINATION_LOG = "/dev/termination-log"  # Kubernetes keeps 4 KiB of it
 
 
 def write_report(path: Path, report: StartReport) -> None:
@@ -32,7 +35,7 @@ def write_report(path: Path, report: StartReport) -> None:
     Raises:
         LocalError: the file can't be written; it names the path. A temporary file is not left behind.
     """
-    data = (json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n").encode()
+    data = (json.dumps(report.to_json(brief=str(path) == _TERMINATION_LOG), indent=2, ensure_ascii=False) + "\n").encode()
     try:
         if not _is_plain(path) or not _replaced(os.path.realpath(path), data):  # a link keeps pointing at its file
             _overwrite(path, data)
@@ -71,12 +74,15 @@ def _overwrite(path: Path, data: bytes) -> None:
 
 
 def _replace(target: str, data: bytes) -> None:
-    temporary = f"{target}.{secrets.token_hex(4)}.tmp"
-    try:
-        with open(temporary, "xb") as file:
+    folder, name = os.path.split(target)
+    temporary.sweep(folder, re.compile(re.escape(name) + r"\.[0-9a-f]{8}\.tmp"))
+    beside = f"{target}.{secrets.token_hex(4)}.tmp"
+    with open(temporary.create(beside), "wb") as file:
+        try:
             file.write(data)
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):  # never made, or already renamed
-            os.unlink(temporary)
-        raise
+            file.flush()
+            os.replace(beside, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
+            raise

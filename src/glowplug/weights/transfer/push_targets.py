@@ -8,11 +8,13 @@ import os
 import random
 from typing import TYPE_CHECKING, Protocol
 
+from glowplug import temporary
 from glowplug.errors import LocalError
 from glowplug.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import FileIO
     from pathlib import Path
 
     from glowplug.store.base import Store
@@ -108,9 +110,12 @@ class FolderTarget:
             return etag
         spooled = spool / f"{os.getpid()}-push-{random.getrandbits(64):016x}"
         try:
-            for size in self._copy(path, spooled):
-                progress(size, True)  # noqa: FBT003  the same
-            return self._store.put_file(key, spooled, sha256=sha256)
+            with open(path, "rb", buffering=0) as source, open(temporary.create(spooled), "wb", buffering=0) as copy:
+                for size in self._copy(source, copy):
+                    progress(size, True)  # noqa: FBT003  the same
+                return self._store.put_file(key, spooled, sha256=sha256)
+        except OSError as error:
+            raise LocalError(f"{error.filename or spool}: {error.strerror}", object=str(path)) from error
         finally:
             with contextlib.suppress(OSError):
                 spooled.unlink()
@@ -119,15 +124,10 @@ class FolderTarget:
         """See ``Target.stop``."""
         self._stopped = True
 
-    def _copy(self, path: Path, target: Path) -> Iterator[int]:
-        try:
-            with open(path, "rb", buffering=0) as source, open(target, "xb", buffering=0) as copy:
-                while True:
-                    if self._stopped:
-                        raise LocalError("the copy was stopped", object=str(path))
-                    size = os.sendfile(copy.fileno(), source.fileno(), None, _STEP_BYTES)
-                    if not size:
-                        return
-                    yield size
-        except OSError as error:
-            raise LocalError(f"{error.filename or target.parent}: {error.strerror}", object=str(path)) from error
+    def _copy(self, source: FileIO, copy: FileIO) -> Iterator[int]:
+        while not self._stopped:
+            size = os.sendfile(copy.fileno(), source.fileno(), None, _STEP_BYTES)
+            if not size:
+                return
+            yield size
+        raise LocalError("the copy was stopped", object=str(source.name))
