@@ -19,7 +19,7 @@ import os
 import shutil
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from glowplug.cache import layout
 from glowplug.cache.capture import Captured, capture, scan_tree
@@ -72,6 +72,20 @@ class Tree:
     known: Collection[str] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """How the publication of a tree ended.
+
+    Attributes:
+        state: ``published``: the tree as it is; ``joined``: with what others had published; ``contained``: the newest generation
+            has every compiled file of it already; ``overtaken``: others were quicker, each time.
+        manifest: of the newest generation; of ours, which nothing names, where it was overtaken.
+    """
+
+    state: Literal["published", "joined", "contained", "overtaken"]
+    manifest: Manifest
+
+
 def names_all(manifest: Manifest, files: Sequence[TreeFile]) -> bool:
     """Whether a generation has every compiled file of a tree, by name."""
     names = {entry.path for entry in manifest.files}
@@ -89,7 +103,7 @@ def publish_tree(
     cold_start_s: float | None,
     scan_secrets: SecretScan,
     deadline: Deadline,
-) -> Captured:
+) -> Publication:
     """Make a tree, with all that others have published meanwhile, the newest generation.
 
     Nothing is packed, and nothing written, if the newest generation has every compiled file of the tree already.
@@ -114,10 +128,12 @@ def publish_tree(
         pointer = newest(repository, envelope.digest)
         theirs = _to_join(repository, envelope.digest, tree, pointer, trust, may_displace=may_displace)
         if theirs is not None and names_all(theirs, scan_tree(tree.root, tree.families)):
-            return Captured(theirs, published=False)
+            return Publication("contained", theirs)
         captured = _capture(repository, envelope, tree, signer, theirs, pointer, cold_start_s, scan_secrets, deadline)
-        if captured.published or attempt + 1 == _ATTEMPTS:
-            return captured
+        if captured.published:
+            return Publication("published" if theirs is None else "joined", captured.manifest)
+        if attempt + 1 == _ATTEMPTS:
+            return Publication("overtaken", captured.manifest)
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -73,6 +73,14 @@ def run(
             help="How long a start waits for another one that compiles the same. 0: never.",
         ),
     ] = "120s",
+    publish_interval: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            envvar="GLOWPLUG_PUBLISH_INTERVAL",
+            help="Publish what a serving engine compiles later, no more often than this. 0: never.",
+        ),
+    ] = "15m",
     settle: Annotated[
         str,
         typer.Option(
@@ -159,6 +167,7 @@ def run(
         restore_deadline_s=parse_seconds(restore_deadline, name="--restore-deadline"),
         publish_deadline_s=parse_seconds(publish_deadline, name="--publish-deadline"),
         wait_s=parse_seconds(wait, name="--wait"),
+        publish_interval_s=parse_seconds(publish_interval, name="--publish-interval"),
         settle_s=parse_seconds(settle, name="--settle"),
         ready_timeout_s=parse_seconds(ready_timeout, name="--ready-timeout"),
         publish=publish,

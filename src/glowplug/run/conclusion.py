@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from glowplug.engines.base import EngineLog
+    from glowplug.run.deltas import Deltas
+    from glowplug.run.publishing import Publications
     from glowplug.run.restoring import Prepared
     from glowplug.run.start import Start
     from glowplug.timeline.report import StartReport
@@ -47,6 +49,7 @@ class Conclusion:
     report: StartReport | None = None
     report_failed: bool = False
     publishing: Deadline | None = None
+    deltas: Deltas | None = None
 
     def conclude(self, prepared: Prepared, log: EngineLog, *, spawned_s: float, ready_s: float, exit_code: int | None) -> None:
         """Report, then publish. For a served engine at ready (``exit_code`` is None), otherwise when the command has ended."""
@@ -62,11 +65,14 @@ class Conclusion:
             self.publishing = Deadline(self.start.options.publish_deadline_s, step="publish")
             if exit_code is None and self.gone:
                 self.publishing.cancel(_ENGINE_GONE)
-            from glowplug.run.publishing import publish  # noqa: PLC0415  not while the engine waits to be spawned
+            from glowplug.run.publishing import Publications  # noqa: PLC0415  not while the engine waits to be spawned
 
-            published = publish(prepared, report, self.start.options, self.start.env, self.start.console, deadline=self.publishing)
+            publications = Publications(self.start, prepared, report)
+            published = publications.at_ready(self.publishing)
             if published.reason != report.reason:  # that has been said
                 self._tell(published)
+            if exit_code is None:
+                self._watch(publications)
         self._keep(replace(self.report or report, publish=published))
 
     def engine_gone(self) -> None:
@@ -74,6 +80,18 @@ class Conclusion:
         self.gone = True
         if self.publishing is not None:
             self.publishing.cancel(_ENGINE_GONE)
+        if self.deltas is not None:
+            self.deltas.stop(_ENGINE_GONE)
+
+    def _watch(self, publications: Publications) -> None:
+        """Publish what the engine compiles from now on, for as long as it serves."""
+        from glowplug.run.deltas import Deltas  # noqa: PLC0415  as publishing
+
+        self.deltas = Deltas(publications)
+        if not self.gone:
+            self.deltas.begin()
+        if self.gone:  # meanwhile
+            self.deltas.stop(_ENGINE_GONE)
 
     def finish(self, exit_code: int, conclude: Callable[[], None]) -> None:
         """Complete the report after the engine's end. ``conclude`` is called if nothing has been concluded yet."""
@@ -85,6 +103,8 @@ class Conclusion:
             published = PublishReport("cancelled", "the store had not answered yet")
             self._tell(published)
             self._keep(replace(self.report, publish=published))
+        if self.deltas is not None:
+            self.deltas.join(SHUTDOWN_GRACE_S)
 
     def _conclude_in_background(self, conclude: Callable[[], None]) -> None:
         """Report and publish after the engine's end, for no longer than the deadline or a signal that means "end"."""

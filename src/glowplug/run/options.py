@@ -24,6 +24,7 @@ class RunOptions:
         restore_deadline_s: after so many seconds without a complete restore the engine starts cold.
         publish_deadline_s: after so many seconds a capture is given up.
         wait_s: for so many seconds a start waits for another that compiles the same; 0 never waits.
+        publish_interval_s: how often at most a serving engine's later compilations are published; 0 for never.
         settle_s: how long the cache tree must not change before it is captured.
         ready_timeout_s: after so many seconds without readiness nothing is captured any more; the engine is left alone.
         publish: whether a cold start's cache is published.
@@ -49,6 +50,7 @@ class RunOptions:
     restore_deadline_s: float = 30.0
     publish_deadline_s: float = 300.0
     wait_s: float = 120.0
+    publish_interval_s: float = 900.0
     settle_s: float = 3.0
     ready_timeout_s: float = 3600.0
     publish: bool = True
