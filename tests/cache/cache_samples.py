@@ -97,7 +97,7 @@ def snapshot(root):
 def leftovers(root):
     """What lies in our own folder of a live tree, besides the lock and the note on what is installed."""
     notes = root / ".glowplug"
-    return sorted({path.name for path in notes.iterdir()} - {"lock", "installed.json"}) if notes.exists() else []
+    return sorted({path.name for path in notes.iterdir()} - {"lock", "installed.json", "sources.json"}) if notes.exists() else []
 
 
 def entry(path, data=b"data", *, mode=0o644, mtime_ns=MTIME_NS, sha256=None, size_bytes=None):

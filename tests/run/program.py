@@ -219,7 +219,7 @@ class Program:
         return [path.name for spool in spools if spool.exists() for path in spool.iterdir() if path.name not in _NOTES]
 
 
-_NOTES = ("lock", "installed.json")
+_NOTES = ("lock", "installed.json", "sources.json")
 
 
 def read_report(path: Path) -> dict | None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from glowplug.cache.fetch import ObjectStream
 from glowplug.cache.live import sweep
 from glowplug.cache.placing import place, states, swap
+from glowplug.cache.quarantine.traces import remember
 from glowplug.cache.tree import walk
 from glowplug.cache.unpack import make_folders, unpack
 from glowplug.errors import LocalError
@@ -96,6 +97,7 @@ def restore(
             with ObjectStream(store, pack_key, manifest.pack.size_bytes, deadline=deadline) as source:
                 unpack(manifest.files, source, staging / "new", name=pack_key, deadline=deadline, progress=progress)
             (staging / note.name).write_bytes(_note(manifest))
+            remember(root, manifest.digest)
             if in_use():
                 with deadline.commit():
                     note.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from glowplug.cache.envelope import Envelope
 from glowplug.cache.families import environment
 from glowplug.cache.keyring import config_home, load_trust
 from glowplug.cache.live import LiveRoot, claim, default_base
-from glowplug.cache.quarantine import choose
+from glowplug.cache.quarantine import choose, cleanse, noted
 from glowplug.cache.repository import Pointer, Repository
 from glowplug.cache.restore import Restored, restore
 from glowplug.cache.tree import TreeFile, scan
@@ -141,15 +141,18 @@ def look_up_and_restore(
     repository = Repository(store)
     prepared = replace(prepared, repository=repository)
     pointer: Pointer | None = None
+    base = live.path.parent
     try:
+        cleanse(live.path, noted(base))
         if not options.restore:
             return replace(prepared, search=Search(Lookup("off", "restoring is turned off (--no-restore)")))
         pointer = repository.latest(envelope.digest)
         deadline.check()
         if pointer is None:
             return replace(prepared, search=Search(Lookup("none", "nothing has been published for this envelope")))
-        choice = choose(repository, envelope.digest, pointer, trust, live_base=live.path.parent, deadline=deadline)
+        choice = choose(repository, envelope.digest, pointer, trust, live_base=base, deadline=deadline)
         deadline.check()
+        cleanse(live.path, choice.bad)
         manifest = choice.manifest
         if manifest is None:
             return replace(prepared, search=Search(Lookup("refused", choice.reason), pointer, may_publish=choice.may_publish))
