@@ -8,7 +8,7 @@ run is one question to the command's own Python (docs/adr/0001).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -51,6 +51,32 @@ class EngineLog(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Poisoner:
+    """A setting that makes a cache's key differ where the compiled code need not.
+
+    Attributes:
+        name: of the variable or the option.
+        value: as it is set, without credentials.
+        severity: ``warning`` if it differs from pod to pod as a rule, or defeats the cache; ``note`` if it may.
+        seen_by: ``both`` if the envelope holds it, so that a start misses; ``engine`` if the engine's own key alone does, so that
+            what was restored is not used.
+        what: what it is, as a clause.
+        remedy: what to do, as an instruction.
+    """
+
+    name: str
+    value: str
+    severity: Literal["warning", "note"]
+    seen_by: Literal["both", "engine"]
+    what: str
+    remedy: str
+
+    def line(self) -> str:
+        """For a log."""
+        return f"{self.name}={self.value}: {self.what}; {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """A command, understood.
 
@@ -64,7 +90,12 @@ class Launch:
         log: makes a reader for this engine's output.
         explain_miss: asked when restored files were not (all) used. Given the live root and the restored files' paths in it, it
             says from the engine's own records what differs, as a clause; empty where they don't tell.
+        key_record: given the same, what the engine itself recorded of this start's key, as small JSON without secrets; None where
+            it wrote nothing, or nothing that can be told apart.
+        poisoners: settings that make keys differ where compiled code does not; a superset of what ``notices`` say of them.
         notices: lines for the user, such as a setting that defeats the cache. No ends of line.
+        imports_s: for so many seconds after its spawn the engine surely does not look into its compile cache, so that a restore
+            may still be under way; 0 where nothing is known.
     """
 
     engine: EngineInfo
@@ -76,6 +107,9 @@ class Launch:
     log: Callable[[], EngineLog]
     notices: tuple[str, ...] = ()
     explain_miss: Callable[[Path, Collection[str]], str] = lambda _root, _restored: ""
+    key_record: Callable[[Path, Collection[str]], Mapping[str, Json] | None] = lambda _root, _restored: None
+    poisoners: tuple[Poisoner, ...] = ()
+    imports_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from glowplug.cache.deadline import Deadline
@@ -14,6 +14,7 @@ from glowplug.engines.base import HttpReadiness
 from glowplug.errors import LocalError
 from glowplug.run import process
 from glowplug.run.console import terminal_width
+from glowplug.run.metrics import Metrics
 from glowplug.run.reporting import build_report
 from glowplug.threads import begin, none_left
 from glowplug.timeline.render import glyphs_for, render
@@ -42,23 +43,31 @@ class Conclusion:
 
     Args:
         start: what all steps share.
+        speak: called once the engine is ready, or the command has ended well, after the report and before the publication.
     """
 
     start: Start
+    speak: Callable[[Prepared, StartReport, EngineLog], None] = lambda _prepared, _report, _log: None
     gone: bool = False
     report: StartReport | None = None
     report_failed: bool = False
     publishing: Deadline | None = None
+    metrics: Metrics = field(init=False)
     deltas: Deltas | None = None
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics(self.start)
 
     def conclude(self, prepared: Prepared, log: EngineLog, *, spawned_s: float, ready_s: float, exit_code: int | None) -> None:
         """Report, then publish. For a served engine at ready (``exit_code`` is None), otherwise when the command has ended."""
+        prepared = prepared.settled()
         report = build_report(prepared, self.start.clock, self.start.steps, log, spawned_s=spawned_s, ready_s=ready_s)
         report = replace(report, exit_code=exit_code, weights=self.start.weights.conclude())
         ended_early = exit_code is not None and (exit_code != 0 or isinstance(prepared.launch.readiness, HttpReadiness))
         self._keep(report)
         if not ended_early:
             self._show(report)
+            self.speak(prepared, report, log)
         if ended_early:
             published = PublishReport("skipped", f"the command ended with exit code {exit_code}")
         else:
@@ -74,6 +83,8 @@ class Conclusion:
             if exit_code is None:
                 self._watch(publications)
         self._keep(replace(self.report or report, publish=published))
+        if prepared.flight is not None:
+            prepared.flight.finish(published, exit_code=exit_code if ended_early else None)
 
     def engine_gone(self) -> None:
         """The engine has ended; a capture under way is called off."""
@@ -125,7 +136,9 @@ class Conclusion:
                 grace = Deadline(SHUTDOWN_GRACE_S, step="shutdown")
 
     def _keep(self, report: StartReport) -> None:
+        report = replace(report, events=tuple(self.start.events))
         self.report = report
+        self.metrics.write(report)
         if self.start.options.report is None or self.report_failed:
             return
         try:

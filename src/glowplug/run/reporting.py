@@ -56,7 +56,7 @@ def build_report(
         outcome=outcome,
         reason=reason,
         wall_s=ready_s,
-        phases=tuple(steps.phases + log.phases(spawned_s, ready_s)),
+        phases=tuple(sorted(steps.phases + log.phases(spawned_s, ready_s), key=lambda phase: phase.start_s)),
         cache=CacheReport(
             envelope=prepared.envelope.digest if prepared.envelope else None,
             generation=restored.generation if restored else None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from glowplug.cache import layout
 from glowplug.cache.envelope import Envelope
@@ -17,7 +17,6 @@ from glowplug.cache.families import environment
 from glowplug.cache.keyring import config_home, load_trust
 from glowplug.cache.live import LiveRoot, claim, default_base
 from glowplug.cache.quarantine import choose, cleanse, noted
-from glowplug.cache.repository import Pointer, Repository
 from glowplug.cache.restore import Restored, restore
 from glowplug.cache.tree import TreeFile, scan
 from glowplug.cache.usage import age_access_times
@@ -26,16 +25,46 @@ from glowplug.store import open_store
 from glowplug.timeline.outcome import Lookup
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from glowplug.cache.deadline import Deadline
     from glowplug.cache.envelope import Json
     from glowplug.cache.manifest import Manifest
+    from glowplug.cache.repository import Pointer, Repository
     from glowplug.cache.trust import Trust
     from glowplug.engines.base import Launch
+    from glowplug.run.flight import Flight
     from glowplug.run.identity import Identity
     from glowplug.run.options import RunOptions
     from glowplug.store.base import Store
+
+
+class Pace(Protocol):
+    """Is told how a restore goes on."""
+
+    def found(self, manifest: Manifest) -> None:
+        """This generation will be restored."""
+        ...
+
+    def progress(self, count: int) -> None:
+        """So many unpacked bytes have been written since the last call. Called from several threads."""
+        ...
+
+    def in_use(self) -> bool:
+        """Whether an engine may be using the live folder; asked when all is staged. May raise to call the restore off."""
+        ...
+
+
+class Late(Protocol):
+    """A restore that may go on while the engine starts."""
+
+    def settle(self, prepared: Prepared) -> Prepared:
+        """As ``Prepared.settled``."""
+        ...
+
+    def then(self, step: Callable[[], None]) -> None:
+        """Do something once the restore has ended, in its thread; at once if it has. ``step`` must not raise."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +77,7 @@ class Search:
         manifest: of the restored generation.
         restored: what the restore brought.
         may_publish: False where a publication would not help or not be right; the look-up's reason says why.
+        broken: digest of a generation whose signature or content was wrong; empty if none was.
     """
 
     lookup: Lookup
@@ -55,6 +85,7 @@ class Search:
     manifest: Manifest | None = None
     restored: Restored | None = None
     may_publish: bool = True
+    broken: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +101,8 @@ class Prepared:
         store_url: the store, for messages.
         repository: the store, if it could be opened.
         identity: what this start may do to the store; None where the cache takes no part.
+        late: the restore, where the engine is spawned while it goes on; ``settled`` ends it.
+        flight: the lease of a start that compiles for others; ``Flight.finish`` gives it back.
     """
 
     launch: Launch
@@ -80,6 +113,24 @@ class Prepared:
     store_url: str = ""
     repository: Repository | None = None
     identity: Identity | None = None
+    late: Late | None = None
+    flight: Flight | None = None
+
+    def settled(self) -> Prepared:
+        """The same with all that is known by now: how a late restore has ended, and what it brought.
+
+        Call it when the engine is ready or has ended, before looking at ``search``, ``before`` or ``flight``. What is still under
+        way is called off; blocks for at most a second.
+        """
+        return self if self.late is None else self.late.settle(self)
+
+    def close(self) -> None:
+        """The start is over: give the lease back, and the live folder. May be called twice; blocks for at most 3 s."""
+        settled = self.settled()
+        if settled.flight is not None:
+            settled.flight.abandon()
+        if self.live is not None:
+            self.live.close()
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """What the engine gets: its own environment, the cache variables, and no private key of ours."""
@@ -121,25 +172,24 @@ def claim_live(prepared: Prepared, base: Path) -> Prepared:
 
 
 def look_up_and_restore(
-    prepared: Prepared, store: Store, trust: Trust, *, deadline: Deadline, options: RunOptions, writer: bool
+    prepared: Prepared, trust: Trust, *, deadline: Deadline, options: RunOptions, writer: bool, pace: Pace
 ) -> Prepared:
     """Find the newest generation for the envelope and put it into the live folder.
 
     Blocks for at most the deadline plus one request's own time-out. Raises nothing but programming errors.
 
     Args:
-        prepared: with envelope and live folder.
-        store: where to look.
+        prepared: with envelope, live folder and repository.
         trust: whose signatures count.
         deadline: bounds the step; another thread may cancel it.
         options: of this run.
         writer: a signing key was named for this process.
+        pace: told how it goes on.
     """
-    envelope, live = prepared.envelope, prepared.live
+    envelope, live, repository = prepared.envelope, prepared.live, prepared.repository
     assert envelope is not None  # noqa: S101  the caller's own order of steps
     assert live is not None  # noqa: S101  the same
-    repository = Repository(store)
-    prepared = replace(prepared, repository=repository)
+    assert repository is not None  # noqa: S101  the same
     pointer: Pointer | None = None
     base = live.path.parent
     try:
@@ -157,7 +207,10 @@ def look_up_and_restore(
         if manifest is None:
             return replace(prepared, search=Search(Lookup("refused", choice.reason), pointer, may_publish=choice.may_publish))
         pack_key = layout.pack_key(envelope.digest, manifest.pack.sha256)
-        restored = restore(store, pack_key, manifest, live.path, deadline=deadline)
+        pace.found(manifest)
+        restored = restore(
+            repository.store, pack_key, manifest, live.path, deadline=deadline, progress=pace.progress, in_use=pace.in_use
+        )
     except GlowplugError as error:
         return replace(prepared, search=_failed(error, pointer, writer=writer))
     return replace(prepared, search=Search(Lookup("restored", generation=manifest.digest), pointer, manifest, restored))
@@ -174,6 +227,23 @@ def note_files(prepared: Prepared) -> Prepared:
     compiled = [file for file in files if file.compiled]
     age_access_times(prepared.live.path, compiled)
     return replace(prepared, before={file.path: file for file in compiled})
+
+
+def note_restored(prepared: Prepared, before: Mapping[str, TreeFile]) -> Prepared:
+    """The same for a restore beside an engine: what was there before, and what the generation has brought since.
+
+    A file counts as brought if it is what the manifest says, however much of the generation has got there.
+    """
+    manifest = prepared.search.manifest
+    if prepared.live is None or manifest is None:
+        return replace(prepared, before=before)
+    brought = {entry.path: (entry.path, entry.size_bytes, entry.mtime_ns) for entry in manifest.files}
+    try:
+        files = scan(prepared.live.path, prepared.launch.families)
+    except OSError:
+        files = []
+    restored = {file.path: file for file in files if file.compiled and brought.get(file.path) == file.state}
+    return replace(prepared, before={**before, **restored})
 
 
 def trust_for(options: RunOptions, env: Mapping[str, str]) -> Trust:

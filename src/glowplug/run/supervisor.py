@@ -16,9 +16,9 @@ from glowplug.engines.generic.log import GenericLog
 from glowplug.engines.registry import recognise
 from glowplug.errors import UsageError
 from glowplug.run import process
-from glowplug.run.attempt import Attempt
 from glowplug.run.clock import Clock
 from glowplug.run.console import Console
+from glowplug.run.fallback import live_to_the_end
 from glowplug.run.preparing import Preparing
 from glowplug.run.process import CannotStart
 from glowplug.run.restoring import Prepared
@@ -73,11 +73,11 @@ def _go(start: Start, program: str) -> int:
         stop = process.pending_stop()
         if stop is not None:
             return 128 + stop  # it came before there was an engine to pass it on to
-        return Attempt(start, program, prepared, started).supervise()
+        return live_to_the_end(start, program, prepared, started)
     finally:
         start.weights.close()
-        if prepared is not None and prepared.live is not None:
-            prepared.live.close()
+        if prepared is not None:
+            prepared.close()
         process.unblock_signals()
 
 

@@ -23,9 +23,10 @@ class Phase:
     """A named stretch of a start.
 
     Attributes:
-        name: ``envelope``, ``restore``, ``spawn``, ``imports`` (imports and engine start), ``weights``, ``compile``, ``profiling``,
-            ``graph capture``, ``ready`` (engine up to the first good probe), or ``run`` (a generic command). A name may occur more
-            than once: a draft model is compiled after the main model has been profiled.
+        name: ``envelope``, ``wait`` (for another start that compiles the same), ``restore``, ``spawn``, ``imports`` (imports and
+            engine start), ``weights``, ``compile``, ``profiling``, ``graph capture``, ``ready`` (up to the first good probe),
+            or ``run`` (a generic command). A name may occur more than once: a draft model is compiled after the main model has been
+            profiled.
         start_s: seconds after the wrapper's own start.
         seconds: its length, >= 0.
     """

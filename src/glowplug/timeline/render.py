@@ -250,7 +250,7 @@ def _totals(report: StartReport) -> dict[str, float]:
 
 def _order(name: str, totals: list[dict[str, float]]) -> tuple[int, str]:
     """Phases in the order of a start; the first report that knows a phase places it."""
-    known = ("envelope", "restore", "spawn", "imports", "weights", "compile", "profiling", "graph capture", "run", "ready")
+    known = ("envelope", "wait", "restore", "spawn", "imports", "weights", "compile", "profiling", "graph capture", "run", "ready")
     if name in known:
         return known.index(name), name
     return len(known) + min(list(seconds).index(name) for seconds in totals if name in seconds), name
