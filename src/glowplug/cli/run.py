@@ -92,6 +92,20 @@ def run(
         typer.Option(metavar="DURATION", envvar="GLOWPLUG_READY_TIMEOUT", help="Stop waiting for readiness; the engine goes on."),
     ] = "1h",
     publish: Annotated[bool, typer.Option(envvar="GLOWPLUG_PUBLISH", help="Publish what a cold start compiled.")] = True,
+    poison_window: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            envvar="GLOWPLUG_POISON_WINDOW",
+            help="Start an engine once more, without the cache, if it dies so soon after a restore. 0: never.",
+        ),
+    ] = "60s",
+    metrics: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", envvar="GLOWPLUG_METRICS", readable=False, help="Write the start's metrics here, for Prometheus."
+        ),
+    ] = None,
     restore: Annotated[bool, typer.Option(envvar="GLOWPLUG_RESTORE", help="Restore what has been published.")] = True,
     cache: Annotated[bool, typer.Option(envvar="GLOWPLUG_CACHE", help="Off: only run and report.")] = True,
     weights: Annotated[
@@ -172,6 +186,8 @@ def run(
         ready_timeout_s=parse_seconds(ready_timeout, name="--ready-timeout"),
         publish=publish,
         restore=restore,
+        poison_window_s=parse_seconds(poison_window, name="--poison-window"),
+        metrics=metrics,
         cache=cache,
         signing_key=signing_key,
         trusted_keys=tuple(trusted_keys or ()),

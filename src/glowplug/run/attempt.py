@@ -1,4 +1,8 @@
-"""One life of the engine: spawn, pass its output through, watch, conclude, and stay until it has ended."""
+"""One life of the engine: spawn, pass its output through, watch, conclude, and stay until it has ended.
+
+``live`` ends with the engine. What follows is the caller's choice: ``finish`` reports and publishes, ``abandon`` makes room for
+another attempt.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,38 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from glowplug.engines.base import Launch
+    from glowplug.run.accusing import Accuser
     from glowplug.run.restoring import Prepared
     from glowplug.run.start import Start
     from glowplug.run.weights import Started
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an engine has ended.
+
+    Attributes:
+        exit_code: 128 + n if signal n ended it.
+        signal: the number of the signal that ended it; 0 if it exited.
+        spawned_s: when it was spawned, on the start's clock.
+        ended_s: when it had ended.
+        was_ready: it had been ready before.
+        told: a signal that means "end" had been passed on to it.
+        lines: what it wrote last.
+    """
+
+    exit_code: int
+    signal: int
+    spawned_s: float
+    ended_s: float
+    was_ready: bool
+    told: bool
+    lines: tuple[str, ...]
+
+    @property
+    def lived_s(self) -> float:
+        """Seconds from the spawn to the end."""
+        return self.ended_s - self.spawned_s
 
 
 @dataclass
@@ -37,27 +70,37 @@ class Attempt:
         program: the file that is run.
         prepared: what was done for it before.
         started: its words and environment.
+        accuser: speaks against a generation once the engine is ready.
     """
 
     start: Start
     program: str
     prepared: Prepared
     started: Started
+    accuser: Accuser
     conclusion: Conclusion = field(init=False)
     gone: threading.Event = field(default_factory=threading.Event)
+    was_ready: bool = False
+    _child: Child | None = None
+    _pumps: list[Pump] = field(default_factory=list)
+    _conclude: Callable[[float, int | None], None] = lambda _ready_s, _exit_code: None
 
     def __post_init__(self) -> None:
-        self.conclusion = Conclusion(self.start)
+        self.conclusion = Conclusion(self.start, self.accuser.speak)
 
-    def supervise(self) -> int:
-        """Spawn the engine and stay until it has ended."""
+    def live(self) -> Ended:
+        """Spawn the engine and stay until it has ended.
+
+        Raises:
+            CannotStart: the kernel refuses the file.
+        """
         log, lock = self.prepared.launch.log(), threading.Lock()
 
         def on_line(line: str) -> None:
             with lock:
                 log.feed(line, self.start.clock.now_s())
 
-        pumps = self._pumps(on_line)
+        pumps = self._pumps = self._start_pumps(on_line)
         readiness = self.prepared.launch.readiness
         taken = isinstance(readiness, HttpReadiness) and is_taken(readiness.url)
         if isinstance(readiness, HttpReadiness) and taken:
@@ -68,7 +111,7 @@ class Attempt:
         env = self.prepared.environment(self.started.env)
         keep_headers = lend_headers(self.start, self.prepared, env)
         try:
-            child = Child.spawn(
+            child = self._child = Child.spawn(
                 self.program,
                 self.started.argv,
                 env,
@@ -93,12 +136,28 @@ class Attempt:
             except Exception as error:  # noqa: BLE001  fail-open boundary: the engine serves on, whatever became of the report
                 self.start.console.warn(f"no report and no capture: {describe_error(error)}")
 
+        self._conclude = conclude
         watcher = self._watch(self.prepared.launch, conclude, taken=taken)
-        exit_code = _wait(child)
-        self._finish(exit_code, pumps, watcher, conclude)
-        return exit_code
+        exit_code, told = _wait(child)
+        ended_s = self.start.clock.now_s()
+        self._close(watcher)
+        # What it says to people goes to the standard error, which is the last pump.
+        lines = tuple(line for pump in pumps for line in pump.last_lines)
+        return Ended(exit_code, child.signal, spawned_s, ended_s, self.was_ready, told, lines)
 
-    def _pumps(self, on_line: Callable[[str], None]) -> list[Pump]:
+    def finish(self, ended: Ended) -> None:
+        """Report and publish, as far as that has not been done, and let the last output out."""
+        self.conclusion.finish(ended.exit_code, lambda: self._conclude(ended.ended_s, ended.exit_code))
+        self._drain()
+
+    def abandon(self, ended: Ended) -> None:
+        """Make room for another attempt: end what the engine has left running, and let the last output out."""
+        if self._child is not None:
+            self._child.end_group()
+        self.start.steps.note("failed start", ended.spawned_s, ended.ended_s)
+        self._drain()
+
+    def _start_pumps(self, on_line: Callable[[str], None]) -> list[Pump]:
         """What passes the output through, at work already; nothing where no thread can be had, and the engine writes by itself."""
         pumps: list[Pump] = []
         for target in (1,) if same_target(1, 2) else (1, 2):
@@ -120,6 +179,7 @@ class Attempt:
         def watch() -> None:
             ready_s = wait_until_ready(url, self.gone, self.start.clock.now_s, timeout_s=self.start.options.ready_timeout_s)
             if ready_s is not None:
+                self.was_ready = True
                 conclude(ready_s, None)
             elif not self.gone.is_set():
                 after = f"{self.start.options.ready_timeout_s:g} s"
@@ -131,32 +191,32 @@ class Attempt:
             return None
         return thread
 
-    def _finish(
-        self, exit_code: int, pumps: list[Pump], watcher: threading.Thread | None, conclude: Callable[[float, int], None]
-    ) -> None:
-        """The engine has ended: pass on its last words, call a capture off, or, for a plain command, begin with it."""
-        ended_s = self.start.clock.now_s()
+    def _close(self, watcher: threading.Thread | None) -> None:
+        """The engine has ended: pass on its last words, and call a capture off."""
         self.gone.set()
         self.start.weights.close()
         self.conclusion.engine_gone()
         grace = Deadline(SHUTDOWN_GRACE_S, step="shutdown")  # for all together: a child that the engine left may hold the pipes
-        for pump in pumps:
+        for pump in self._pumps:
             pump.join(grace.remaining_s)
         if watcher is not None:
             watcher.join(grace.remaining_s)
-        self.conclusion.finish(exit_code, lambda: conclude(ended_s, exit_code))
-        for pump in pumps:
+
+    def _drain(self) -> None:
+        for pump in self._pumps:
             pump.drain(process.stop_came)
             if pump.error is not None and not isinstance(pump.error, BrokenPipeError):  # a reader that has gone knows that itself
                 self.start.console.warn(f"the engine's output could not be written: {pump.error.strerror}; the rest of it is lost")
 
 
-def _wait(child: Child) -> int:
-    """Pass signals on until the engine has ended; its exit code."""
+def _wait(child: Child) -> tuple[int, bool]:
+    """Pass signals on until the engine has ended; its exit code, and whether it was told to end."""
+    told = False
     while True:
         exit_code = child.reap()
         if exit_code is not None:
-            return exit_code
+            return exit_code, told
         caught = process.next_signal()
         if caught is not None and caught.number != signal.SIGCHLD:
+            told |= process.means_stop(caught.number)
             child.send(caught)

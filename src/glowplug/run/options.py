@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,9 @@ class RunOptions:
         ready_timeout_s: after so many seconds without readiness nothing is captured any more; the engine is left alone.
         publish: whether a cold start's cache is published.
         restore: whether a published cache is looked for.
+        poison_window_s: an engine that dies so soon after a restore, or a server before it is ready, is started once more without
+            the cache; 0 never does that.
+        metrics: where the start's metrics go, in Prometheus' text format; None for nowhere.
         cache: False leaves the engine's cache settings alone, restores and publishes nothing.
         signing_key: PEM file, folder, or KMS ARN; None for the environment's or the user's own.
         trusted_keys: the same for public keys; empty for the environment's or the user's own.
@@ -56,6 +60,8 @@ class RunOptions:
     publish: bool = True
     restore: bool = True
     cache: bool = True
+    poison_window_s: float = 60.0
+    metrics: Path | None = None
     signing_key: str | None = None
     trusted_keys: tuple[str, ...] = ()
     engine: str | None = None
@@ -74,7 +80,7 @@ class RunOptions:
             if getattr(self, name) <= 0:
                 option = "--" + name.removesuffix("_s").replace("_", "-")
                 raise UsageError(f"{option} must be longer than 0 s", object=option)
-        for name in ("settle_s", "wait_s"):
+        for name in ("settle_s", "wait_s", "poison_window_s"):
             if getattr(self, name) < 0:
                 option = "--" + name.removesuffix("_s")
                 raise UsageError(f"{option} must not be negative", object=option)
@@ -82,6 +88,6 @@ class RunOptions:
             parse_bytes(self.host_memory, name="--host-memory")
         if self.role not in {"auto", "reader", "writer"}:
             raise UsageError(f"--role: {self.role!r} is no role", object="--role", hint="write auto, reader or writer")
-        if "/" in self.reports_as or not is_key(self.reports_as):
-            hint = "use letters, digits and . _ = -"
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,128}", self.reports_as) or not is_key(self.reports_as):
+            hint = "use letters, digits and . _ -"
             raise UsageError(f"--reports-as: {self.reports_as!r} can't be a part of a key", object="--reports-as", hint=hint)

@@ -197,6 +197,17 @@ class Child:
             else:
                 os.kill(self.pid, caught.number)
 
+    def end_group(self) -> None:
+        """Kill what an ended engine has left in its process group: workers that hold its devices and ports."""
+        if self.group:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    @property
+    def signal(self) -> int:
+        """The number of the signal that ended it; 0 if it exited, or runs."""
+        return os.WTERMSIG(self._status) if self._status is not None and os.WIFSIGNALED(self._status) else 0
+
     def reap(self) -> int | None:
         """Collect every ended child; the engine's exit code once it has ended (128 + n for signal n), else None."""
         everyone = os.getpid() == 1

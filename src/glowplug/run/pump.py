@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 64 * 1024
 _POLL_S = 0.1
 _LINE_BYTES = 16 * 1024  # a longer line is cut for the reader, never for the user
+_LAST_BYTES = 16 * 1024
 
 
 class Pump:
@@ -42,6 +43,7 @@ class Pump:
         self._source, self.inlet = os.pipe()  # neither is inherited: posix_spawn's dup2 makes the child's own
         self._partial = b""
         self._passed = 0
+        self._last = b""
         self._writing = False
         self.error: OSError | None = None
         self._thread = threading.Thread(target=self._run, name="glowplug-pump", daemon=True)
@@ -57,6 +59,11 @@ class Pump:
     def release(self) -> None:
         """Let go of the inlet, once the engine holds it: reading ends when nobody has it any more."""
         os.close(self.inlet)
+
+    @property
+    def last_lines(self) -> list[str]:
+        """What went through last, up to 16 KiB of it, also after reading lines has stopped. The first line may be cut."""
+        return self._last.decode("utf-8", "replace").splitlines()
 
     def stop_reading_lines(self) -> None:
         """Only pass through from now on."""
@@ -97,6 +104,7 @@ class Pump:
                     self.error = error
                     raise
                 self._passed += len(chunk)
+                self._last = (self._last + chunk)[-_LAST_BYTES:]
                 self._writing = False
                 if self._on_line is not None:
                     self._read_lines(chunk)

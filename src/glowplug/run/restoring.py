@@ -191,7 +191,7 @@ def look_up_and_restore(
     assert live is not None  # noqa: S101  the same
     assert repository is not None  # noqa: S101  the same
     pointer: Pointer | None = None
-    base = live.path.parent
+    generation, base = "", live.path.parent
     try:
         cleanse(live.path, noted(base))
         if not options.restore:
@@ -200,20 +200,23 @@ def look_up_and_restore(
         deadline.check()
         if pointer is None:
             return replace(prepared, search=Search(Lookup("none", "nothing has been published for this envelope")))
+        generation = pointer.generation
         choice = choose(repository, envelope.digest, pointer, trust, live_base=base, deadline=deadline)
         deadline.check()
         cleanse(live.path, choice.bad)
         manifest = choice.manifest
         if manifest is None:
             return replace(prepared, search=Search(Lookup("refused", choice.reason), pointer, may_publish=choice.may_publish))
+        generation = manifest.digest
         pack_key = layout.pack_key(envelope.digest, manifest.pack.sha256)
         pace.found(manifest)
         restored = restore(
             repository.store, pack_key, manifest, live.path, deadline=deadline, progress=pace.progress, in_use=pace.in_use
         )
     except GlowplugError as error:
-        return replace(prepared, search=_failed(error, pointer, writer=writer))
-    return replace(prepared, search=Search(Lookup("restored", generation=manifest.digest), pointer, manifest, restored))
+        return replace(prepared, search=_failed(error, pointer, generation, writer=writer))
+    lookup = Lookup("restored", choice.reason or choice.notice, generation)
+    return replace(prepared, search=Search(lookup, pointer, manifest, restored, may_publish=choice.may_publish))
 
 
 def note_files(prepared: Prepared) -> Prepared:
@@ -267,12 +270,13 @@ def _text_only(tree: Json) -> Json:
     return tree
 
 
-def _failed(error: GlowplugError, pointer: Pointer | None, *, writer: bool) -> Search:
+def _failed(error: GlowplugError, pointer: Pointer | None, generation: str, *, writer: bool) -> Search:
     match error:
+        case UnknownKey():
+            # Replaced by a named writer only, as after a rotation: a workstation's own key must not displace what a team publishes.
+            return Search(Lookup("refused", error.line()), pointer, may_publish=writer)
         case IntegrityError():
-            # What is broken is replaced by the next publication. What another key has signed is replaced by a named writer only,
-            # as after a rotation: a workstation's own key must not displace what a team publishes.
-            return Search(Lookup("refused", error.line()), pointer, may_publish=writer or not isinstance(error, UnknownKey))
+            return Search(Lookup("refused", error.line()), pointer, broken=generation)  # the next publication replaces it
         case ObjectNotFound():
             return Search(Lookup("none", f"a part of the newest generation is missing: {error.line()}"), pointer)
         case DeadlineExceeded():

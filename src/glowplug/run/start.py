@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from glowplug.run.console import Console
     from glowplug.run.options import RunOptions
     from glowplug.run.weights import Weights
+    from glowplug.timeline.report import Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Start:
         console: where the user is told.
         weights: the checkpoint, on its way.
         steps: the wrapper's own phases so far.
+        events: what somebody should look at, so far.
     """
 
     options: RunOptions
@@ -36,6 +38,7 @@ class Start:
     console: Console
     weights: Weights
     steps: Steps = field(default_factory=Steps)
+    events: list[Event] = field(default_factory=list)
 
 
 def describe_error(error: Exception) -> str:

@@ -141,6 +141,10 @@ class Weights:
             self._console.warn(f"weights are left to the engine: {reason}")
         return self._own
 
+    def again(self) -> Weights:
+        """For another attempt of the same engine: nothing is shared, because the first may have used up what was there."""
+        return Weights(self._options, self._own.argv, self._own.env, self._console, self._clock)
+
     def engine_runs(self) -> None:
         """The engine has been spawned. Reads a local checkpoint into the page cache from now on."""
         if self._warming is not None:

@@ -57,7 +57,8 @@ class Lookup:
     state: Literal["restored", "none", "refused", "off"]
     """``none``: there is no generation for this envelope, or the store could not be asked in time."""
     reason: str = ""
-    """Why nothing was restored, as a clause without a full stop; may be empty for ``restored`` and ``none``."""
+    """Why nothing was restored, or not the newest generation, as a clause without a full stop; may be empty for ``restored`` and
+    ``none``."""
     generation: str = ""
     """Digest of the restored generation; empty where none was."""
 
@@ -98,7 +99,7 @@ def judge(lookup: Lookup, evidence: Evidence, files: CompiledFiles) -> tuple[Out
         return _as_looked_up(lookup)
     used, why = _by_log(evidence) if _spoke(evidence) else _by_files(files)
     if restored:
-        return used, why
+        return used, f"{why}; {lookup.reason}" if lookup.reason else why
     if used == "unused":
         outcome, reason = _as_looked_up(lookup)
         return outcome, f"{reason}; {count(files.held, 'compiled file')} of an earlier start lay on this node, but {why}"

@@ -120,6 +120,21 @@ class WeightsReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Event:
+    """Something that somebody should look at, or be alerted by."""
+
+    name: str
+    """``cold fallback``: the engine died after a restore and was started once more without it. ``evidence``: this node will not
+    use a generation again, and says so to others. ``quarantine``: a generation was made bad for everyone."""
+    at_s: float
+    """Seconds after the wrapper's start."""
+    generation: str = ""
+    """Digest of the generation that it is about."""
+    detail: str = ""
+    """One clause for people."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartReport:
     """One start."""
 
@@ -140,6 +155,8 @@ class StartReport:
     notices: tuple[str, ...] = field(default=())
     weights: WeightsReport | None = None
     """None where the engine fetched its weights by itself."""
+    events: tuple[Event, ...] = ()
+    """In the order of their time."""
 
     @property
     def unattributed_s(self) -> float:
@@ -204,6 +221,7 @@ class StartReport:
                 publish=None if document.get("publish") is None else PublishReport(**_known(PublishReport, document["publish"])),
                 notices=tuple(map(_text, _list(document.get("notices", [])))),
                 weights=None if document.get("weights") is None else WeightsReport(**_known(WeightsReport, document["weights"])),
+                events=tuple(Event(**_known(Event, event)) for event in _list(document.get("events", []))),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise IncompatibleError(
