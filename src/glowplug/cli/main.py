@@ -19,6 +19,7 @@ import typer
 from glowplug import __version__
 from glowplug.cli.lazy import lazy_group
 from glowplug.errors import GlowplugError, LocalError, UsageError
+from glowplug.printable import printable
 
 # Command to its module, and to the line that "glowplug --help" shows. Loading one costs nothing for the others: "run" must not pay
 # for what "inject" needs.
@@ -104,9 +105,9 @@ def _drop_output() -> None:
 
 
 def _say(error: GlowplugError) -> None:
-    print(f"glowplug: {error.message}", file=sys.stderr)
+    print(f"glowplug: {printable(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"  hint: {error.hint}", file=sys.stderr)
+        print(f"  hint: {printable(error.hint)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

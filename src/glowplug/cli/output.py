@@ -7,6 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from glowplug.printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -24,9 +26,10 @@ def print_json(document: Json) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as their content. The last one is not padded."""
-    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header) - 1)]
-    for row in [header, *rows]:
+    """Columns as wide as their content, control characters as escapes. The last one is not padded."""
+    lines = [[printable(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(len(row[column]) for row in lines) for column in range(len(header) - 1)]
+    for row in lines:
         print("  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + [row[-1]]).rstrip())
 
 

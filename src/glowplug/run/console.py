@@ -9,6 +9,7 @@ import contextlib
 import os
 from dataclasses import dataclass
 
+from glowplug.printable import printable
 from glowplug.run.pump import write_all
 
 _WIDTH = 80
@@ -42,7 +43,7 @@ class Console:
             self._write(text.rstrip("\n") + "\n")
 
     def _line(self, text: str) -> None:
-        self._write(f"glowplug: {' '.join(text.split())}\n")
+        self._write(f"glowplug: {printable(' '.join(text.split()))}\n")
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError):
