@@ -1,12 +1,15 @@
 import pytest
 
 from glowplug.engines.vllm.arguments import parse
-from glowplug.engines.vllm.notices import notices, version_tuple
+from glowplug.engines.vllm.installed import version_tuple
+from glowplug.engines.vllm.notices import notices
+from glowplug.engines.vllm.poisoners import poisoners
 
 
 def told(line="", env=None, model=None, *, on_cpu=False, torch="2.13.0"):
     arguments = parse(["m", *line.split()], serve=True, cwd="/")
-    return list(notices(arguments, env or {}, model or {"reference": "m"}, on_cpu=on_cpu, torch=torch))
+    found = list(poisoners(arguments, env or {}, version="0.32.0"))
+    return list(notices(arguments, env or {}, model or {"reference": "m"}, found, on_cpu=on_cpu, torch=torch))
 
 
 def test_an_ordinary_start_needs_no_word():
@@ -21,11 +24,15 @@ def test_an_ordinary_start_needs_no_word():
         ("--optimization-level 0", {}, "optimization level 0"),
         ("--compilation-config.mode 0", {}, "optimization level 0"),
         ("--compilation-config.mode NONE", {}, "optimization level 0"),
-        ("--compilation-config.cache_dir /x", {}, "pinned to /x"),
+        ("--compilation-config.cache_dir /x", {}, "compilation_config.cache_dir=/x: pinned"),
         ("", {"VLLM_DISABLE_COMPILE_CACHE": "1"}, "VLLM_DISABLE_COMPILE_CACHE"),
         ("", {"VLLM_CACHE_ROOT": "/mine"}, "VLLM_CACHE_ROOT=/mine is replaced"),
         ("", {"TORCHINDUCTOR_CACHE_DIR": "/mine"}, "TORCHINDUCTOR_CACHE_DIR=/mine is replaced"),
-        ("", {"VLLM_NIXL_SIDE_CHANNEL_PORT": "5601"}, "VLLM_NIXL_SIDE_CHANNEL_PORT is part of vLLM's cache key"),
+        (
+            "",
+            {"VLLM_NIXL_SIDE_CHANNEL_PORT": "5601"},
+            "VLLM_NIXL_SIDE_CHANNEL_PORT=5601: the port where NIXL's peers find this pod, in vLLM's cache key; give",
+        ),
         ("", {"MOONCAKE_REQUESTER_LOCAL_HOSTNAME": "10.0.0.9"}, "10.0.0.9"),
         ("--config=x.yaml", {}, "write --config x.yaml"),
     ],

@@ -77,6 +77,11 @@ class LiveRoot:
         self.close()
 
 
+def live_folder(base: Path, envelope_digest: str) -> Path:
+    """Where the first engine with this envelope keeps its cache on this node. It may not exist."""
+    return base / envelope_digest[:_NAME_DIGITS]
+
+
 def claim(base: Path, envelope_digest: str, *, slots: int = SLOTS) -> LiveRoot:
     """Make, or find, the live folder of an envelope, and lock it.
 
@@ -123,6 +128,12 @@ def sweep(root: Path) -> None:
         else:
             with contextlib.suppress(OSError):
                 stale.unlink()
+
+
+def canonical(path: Path) -> Path:
+    """The path that the first engine of an envelope gets, for that of any of them: what is published must fit there."""
+    name = path.name.partition("-")[0]
+    return path.with_name(name) if len(name) == _NAME_DIGITS else path
 
 
 def _check_base(base: Path) -> None:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glowplug.cache import explain as explaining
 from glowplug.cache import gc as collecting
 from glowplug.cache.repository import Repository
 from glowplug.cache.verify import verify_shelf
+from glowplug.cli import cache_explain
 from glowplug.cli.output import print_json, print_table, progress_bar
 from glowplug.errors import GlowplugError
+from glowplug.printable import printable
 from glowplug.run.offline import capture_by_hand, find_envelope, find_generation, restore_ahead, understand
 from glowplug.run.options import RunOptions
 from glowplug.run.restoring import store_for, trust_for
@@ -58,7 +59,7 @@ def key(command: Command, cache_dir: CacheDir = None, engine: Engine = None, as_
         return
     print(envelope.digest)
     for path, value in envelope.flat().items():
-        print(f"  {path} = {value}")
+        print(printable(f"  {path} = {value}"))
 
 
 @app.command(epilog="Example: glowplug cache ls --store s3://bucket/glowplug")
@@ -135,9 +136,9 @@ def show(
         return
     print(f"envelope    {digest}")
     for path, value in manifest.envelope.flat().items():
-        print(f"  {path} = {value}")
+        print(printable(f"  {path} = {value}"))
     print(f"generation  {chosen}")
-    print(f"  created {manifest.created_at} by {manifest.producer}")
+    print(printable(f"  created {manifest.created_at} by {manifest.producer}"))
     packed = format_bytes(manifest.pack.size_bytes)
     print(f"  {count(len(manifest.files), 'file')}, {format_bytes(manifest.size_bytes)}, pack of {packed}")
     if manifest.cold_start_s is not None:
@@ -203,64 +204,7 @@ def capture(
         raise typer.Exit(1)
 
 
-@app.command(context_settings=_WITH_COMMAND, epilog="Example: glowplug cache explain -- vllm serve Qwen/Qwen3-8B")
-def explain(
-    command: Command,
-    store: Store = None,
-    cache_dir: CacheDir = None,
-    trusted_keys: TrustedKeys = None,
-    engine: Engine = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say why a command would miss. Shows the nearest envelopes in the store, and what differs."""
-    options = RunOptions(store=store, cache_dir=cache_dir, engine=engine, trusted_keys=tuple(trusted_keys or ()))
-    _, envelope, _ = understand(options, command, os.environ)
-    found = explaining.neighbours(_repository(options), envelope)
-    if as_json:
-        print_json(
-            {
-                "envelope": envelope.digest,
-                "neighbours": [
-                    {
-                        "envelope": neighbour.digest,
-                        "differences": [
-                            {"path": difference.path, "ours": difference.ours, "theirs": difference.theirs}
-                            for difference in neighbour.differences
-                        ],
-                    }
-                    for neighbour in found
-                ],
-            }
-        )
-        return
-    print(f"this command's envelope is {envelope.digest[:12]}")
-    if not found:
-        print("the store holds no other to compare it with")
-    for neighbour in found:
-        if not neighbour.differences:
-            print(f"{neighbour.digest[:12]} is the same; {_state(options, neighbour.digest)}")
-            continue
-        print(f"{neighbour.digest[:12]} differs in {len(neighbour.differences)}:")
-        for difference in neighbour.differences:
-            print(f"  {difference.path}: here {_value(difference.ours)}, there {_value(difference.theirs)}")
-
-
-def _state(options: RunOptions, envelope_digest: str) -> str:
-    try:
-        repository = _repository(options)
-        pointer = repository.latest(envelope_digest)
-        if pointer is None:
-            return "but no generation is published for it"
-        repository.load(envelope_digest, pointer.generation, trust_for(options, os.environ))
-    except GlowplugError as error:
-        return f"but a start would not use it: {error.line()}"
-    return "a start would find it"
-
-
-def _value(text: str | None) -> str:
-    if text is None:
-        return "nothing"
-    return text if len(text) <= 60 else text[:57] + "..."
+app.command("explain", context_settings=_WITH_COMMAND, epilog=cache_explain.EPILOG)(cache_explain.explain)
 
 
 @app.command(epilog="Example: glowplug cache verify --store s3://bucket/glowplug")

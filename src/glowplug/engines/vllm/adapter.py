@@ -21,17 +21,19 @@ from glowplug.engines.packages import build, plugins
 from glowplug.engines.software import Software
 from glowplug.engines.vllm.arguments import parse
 from glowplug.engines.vllm.environment import vllm_environment
-from glowplug.engines.vllm.installed import InstalledVllm, installed_vllm
-from glowplug.engines.vllm.key_factors import explain_miss
+from glowplug.engines.vllm.installed import InstalledVllm, installed_vllm, version_tuple
+from glowplug.engines.vllm.key_factors import key_record
 from glowplug.engines.vllm.log import VllmLog
-from glowplug.engines.vllm.notices import notices, version_tuple
+from glowplug.engines.vllm.notices import notices
 from glowplug.engines.vllm.options import IGNORED, PARALLELISM, PLAIN_LOAD_FORMATS
+from glowplug.engines.vllm.poisoners import poisoners
 from glowplug.engines.vllm.readiness import local_ranks, parallelism, readiness
 from glowplug.engines.vllm.weights import weights_request
+from glowplug.engines.vllm.why_unused import explain_miss
 from glowplug.timeline.report import EngineInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from glowplug.cache.envelope import Json
     from glowplug.engines.accelerators import Accelerators
@@ -108,7 +110,8 @@ class VllmAdapter:
                 "packages": software.packages_component(),
                 "paths": {"engine": engine.folder, "torch": software.folder("torch")},
             }
-        remarks += notices(arguments, command.env, model, on_cpu=on_cpu, torch=torch)
+        found = tuple(poisoners(arguments, command.env, version=engine.version))
+        remarks += notices(arguments, command.env, model, found, on_cpu=on_cpu, torch=torch)
         return Launch(
             engine=EngineInfo("vllm", engine.version),
             components=components,
@@ -118,10 +121,15 @@ class VllmAdapter:
             ranks=local_ranks(arguments),
             log=VllmLog,
             notices=tuple(remarks),
-            explain_miss=lambda root, restored: explain_miss(
-                root / VLLM.name, {path.removeprefix(f"{VLLM.name}/") for path in restored}
-            ),
+            poisoners=found,
+            explain_miss=lambda root, restored: explain_miss(root / VLLM.name, _of_vllm(restored)),
+            key_record=lambda root, restored: key_record(root / VLLM.name, _of_vllm(restored)),
         )
+
+
+def _of_vllm(restored: Collection[str]) -> set[str]:
+    """Paths in the live root, as ones in vLLM's own folder."""
+    return {path.removeprefix(f"{VLLM.name}/") for path in restored}
 
 
 def _entry(command: Command, python: PythonCommand | None) -> tuple[bool, tuple[str, ...]] | None:

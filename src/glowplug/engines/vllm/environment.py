@@ -40,23 +40,6 @@ _IGNORED = frozenset(
 )
 _FOLDERS = frozenset(variable for family in FAMILIES.values() for variable in family.variables)
 
-PER_POD = (
-    "VLLM_NIXL_SIDE_CHANNEL_PORT",
-    "VLLM_P2P_SIDE_CHANNEL_HOST",
-    "VLLM_P2P_SIDE_CHANNEL_PORT",
-    "VLLM_EC_SIDE_CHANNEL_HOST",
-    "VLLM_EC_SIDE_CHANNEL_PORT",
-    "VLLM_LOOPBACK_IP",
-    "MOONCAKE_REQUESTER_LOCAL_HOSTNAME",
-    "MOONCAKE_PREFERRED_SEGMENT",
-    "VLLM_RAY_BUNDLE_INDICES",
-    "VLLM_RAY_DP_PLACEMENT_NODE_IPS",
-    "VLLM_DP_RANK",
-    "VLLM_PROCESS_NAME_PREFIX",
-    "VLLM_LORA_RESOLVER_CACHE_DIR",
-)
-"""Variables that vLLM 0.32.0 hashes although their values often differ from pod to pod."""
-
 
 def vllm_environment(env: Mapping[str, str]) -> dict[str, Json]:
     """The envelope's ``environment`` group."""

@@ -34,6 +34,16 @@ def installed_vllm(software: Software) -> InstalledVllm:
     return InstalledVllm(None, folder, _source_version(folder))
 
 
+def version_tuple(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: ``2.13.0+cpu`` is (2, 13, 0), ``0.32.0rc1`` is (0, 32)."""
+    numbers = []
+    for part in version.split("+", 1)[0].split("."):
+        if not part.isdecimal():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
 def _source_version(folder: str | None) -> str | None:
     """The version that a source tree without metadata has written down."""
     for name in ("_version.py", "version.py"):

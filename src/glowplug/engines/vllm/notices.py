@@ -5,19 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from glowplug.cache.families import FAMILIES
-from glowplug.engines.vllm.environment import PER_POD
+from glowplug.engines.vllm.installed import version_tuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from glowplug.cache.envelope import Json
+    from glowplug.engines.base import Poisoner
     from glowplug.engines.vllm.arguments import Arguments
 
 _NO_COMPILATION = (0, "0", "none", "NONE")
 
 
 def notices(
-    arguments: Arguments, env: Mapping[str, str], model: Mapping[str, Json], *, on_cpu: bool, torch: str | None
+    arguments: Arguments,
+    env: Mapping[str, str],
+    model: Mapping[str, Json],
+    found: Iterable[Poisoner],
+    *,
+    on_cpu: bool,
+    torch: str | None,
 ) -> Iterator[str]:
     """What the user should know before the engine starts.
 
@@ -25,26 +32,18 @@ def notices(
         arguments: vLLM's.
         env: the engine's environment, before the cache variables are set.
         model: the envelope's ``model`` group.
+        found: what poisons the cache's key; the warnings among it are told.
         on_cpu: vLLM computes on the processor.
         torch: torch's version; None if unknown.
     """
     yield from _no_cache(arguments, env)
-    compilation = arguments.tree("compilation-config")
-    if pinned := compilation.get("cache_dir"):
-        yield (
-            f"compilation_config.cache_dir is pinned to {pinned}: vLLM then writes outside the cache that is shared, and loads "
-            "whatever lies there without checking its key; leave it out"
-        )
+    for poisoner in found:
+        if poisoner.severity == "warning":
+            yield poisoner.line()
     for family in FAMILIES.values():
         for variable in family.variables:
             if variable in env:
                 yield f"{variable}={env[variable]} is replaced by Glowplug's own folder; choose that with --cache-dir"
-    for variable in PER_POD:
-        if variable in env:
-            yield (
-                f"{variable} is part of vLLM's cache key: pods share a cache only if they all have the same value "
-                f"(this one has {env[variable]!r})"
-            )
     if on_cpu and env.get("VLLM_USE_AOT_COMPILE") is None and torch is not None and version_tuple(torch) >= (2, 10):
         yield (
             "on the CPU vLLM cannot load the AOT artefact that it saves, and compiles again at every start; "
@@ -57,16 +56,6 @@ def notices(
         )
     if arguments.ignored_config is not None:
         yield f"vLLM does not read --config={arguments.ignored_config}; write --config {arguments.ignored_config}"
-
-
-def version_tuple(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version: ``2.13.0+cpu`` is (2, 13, 0), ``0.32.0rc1`` is (0, 32)."""
-    numbers = []
-    for part in version.split("+", 1)[0].split("."):
-        if not part.isdecimal():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)
 
 
 def _no_cache(arguments: Arguments, env: Mapping[str, str]) -> Iterator[str]:

@@ -21,10 +21,9 @@ from glowplug.engines.model import hub_snapshot
 from glowplug.engines.software import Software
 from glowplug.engines.vllm.arguments import parse
 from glowplug.engines.vllm.host_memory import beside_weights
-from glowplug.engines.vllm.installed import installed_vllm
+from glowplug.engines.vllm.installed import installed_vllm, version_tuple
 from glowplug.engines.vllm.loader import LOAD_FORMAT
 from glowplug.engines.vllm.loader.settings import COMMAND, FOLDER, RANKS, SOCKET, URI
-from glowplug.engines.vllm.notices import version_tuple
 from glowplug.engines.vllm.readiness import local_ranks
 
 if TYPE_CHECKING:

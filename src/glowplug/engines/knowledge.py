@@ -1,0 +1,34 @@
+"""What the adapters know of caches' keys beyond what an envelope shows, by the name of the engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from glowplug.cache.envelope import Json
+    from glowplug.cache.explain.causes import Cause, Known
+
+
+def known_causes(engine: str) -> Mapping[str, Known]:
+    """Facts on single components of this engine's envelopes, by path."""
+    if engine != "vllm":
+        return {}
+    from glowplug.engines.vllm.poisoners import KNOWN  # noqa: PLC0415  for a miss only
+
+    return KNOWN
+
+
+def compare_records(engine: str, ours: Json, theirs: Json) -> list[Cause]:
+    """In what two records of the engine's own key differ (``Launch.key_record``), the likeliest accident first.
+
+    Raises:
+        ValueError: one of them is no such record.
+    """
+    if engine != "vllm":
+        return []
+    from glowplug.engines.vllm.key_factors import KeyFactors  # noqa: PLC0415  the same
+    from glowplug.engines.vllm.why_unused import factors  # noqa: PLC0415  the same
+
+    return factors(KeyFactors.from_json(ours), KeyFactors.from_json(theirs))
