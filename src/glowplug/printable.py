@@ -1,7 +1,7 @@
 """Text that others wrote, made fit for a terminal or a log: a leaf, like ``errors`` and ``units``.
 
-Names of models, envelopes nobody has signed and a server's messages reach a person's screen. An escape sequence in one of them could
-repaint that screen, hide a line of ours or forge one, so it is shown as what it is.
+Names of models, envelopes nobody has signed and a server's messages reach a person's screen. An escape sequence in one of them
+could repaint that screen, hide a line of ours or forge one, so it is shown as what it is.
 """
 
 from __future__ import annotations
