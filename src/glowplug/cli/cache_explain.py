@@ -12,12 +12,13 @@ import typer
 
 from glowplug.cache.deadline import Deadline
 from glowplug.cache.explain.neighbours import neighbours
-from glowplug.cache.explain.text import one_line, plain, shortened, values
+from glowplug.cache.explain.text import one_line, shortened, values
 from glowplug.cache.live import live_folder
 from glowplug.cache.repository import Repository
 from glowplug.cli.output import print_json
 from glowplug.engines.knowledge import known_causes
 from glowplug.errors import GlowplugError, UsageError
+from glowplug.printable import printable
 from glowplug.run.console import terminal_width
 from glowplug.run.offline import understand
 from glowplug.run.options import RunOptions
@@ -228,7 +229,7 @@ def _print(text: str, indent: int = 0) -> None:
     """A paragraph within the terminal's width; a word that is longer stays whole."""
     begin = "\n" if text.startswith("\n") else ""
     lines = textwrap.wrap(
-        plain(text.strip()),
+        printable(text.strip()),
         terminal_width(1),
         initial_indent=" " * indent,
         subsequent_indent=" " * (indent + 2),

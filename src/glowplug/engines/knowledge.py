@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from glowplug.cache.envelope import Json
-    from glowplug.cache.explain.causes import Cause, Known
+    from glowplug.cache.explain.causes import Cause
+    from glowplug.cache.explain.known import Known
 
 
 def known_causes(engine: str) -> Mapping[str, Known]:

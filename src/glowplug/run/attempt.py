@@ -16,6 +16,7 @@ from glowplug.cache.deadline import Deadline
 from glowplug.engines.base import HttpReadiness
 from glowplug.run import process
 from glowplug.run.conclusion import SHUTDOWN_GRACE_S, Conclusion
+from glowplug.run.explaining import explain_in_background
 from glowplug.run.headers import lend_headers
 from glowplug.run.process import Child
 from glowplug.run.pump import Pump, same_target
@@ -125,6 +126,7 @@ class Attempt:
         spawned_s = self.start.clock.now_s()
         self.start.steps.note("spawn", begun_s, spawned_s)
         self.start.weights.engine_runs()
+        explain_in_background(self.start, self.prepared)
 
         def conclude(ready_s: float, exit_code: int | None) -> None:
             for pump in pumps:

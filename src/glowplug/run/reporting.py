@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,14 @@ from glowplug.timeline.phases import Phase
 from glowplug.timeline.report import CacheReport, StartReport
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from glowplug.cache.envelope import Json
     from glowplug.engines.base import EngineLog
     from glowplug.run.clock import Clock
     from glowplug.run.restoring import Prepared
+
+_MOST_BYTES = 64 * 1024  # of the envelope, and of the engine's own record, in a report
 
 
 @dataclass
@@ -67,11 +73,28 @@ def build_report(
             root=str(prepared.live.path) if prepared.live else "",
             files_read=files.read,
             files_new=files.new,
+            components=_components(prepared),
+            engine_key=_engine_key(prepared),
         ),
         engine=prepared.launch.engine,
         started_at=clock.started_at,
         notices=prepared.launch.notices,
     )
+
+
+def _components(prepared: Prepared) -> Mapping[str, Json] | None:
+    """The envelope's, where they fit into a report."""
+    envelope = prepared.envelope
+    return envelope.components if envelope is not None and len(envelope.document) <= _MOST_BYTES else None
+
+
+def _engine_key(prepared: Prepared) -> Mapping[str, Json] | None:
+    if prepared.live is None:
+        return None
+    manifest = prepared.search.manifest
+    restored = {entry.path for entry in manifest.files} if manifest is not None else set()
+    record = prepared.launch.key_record(prepared.live.path, restored)
+    return record if record is not None and len(json.dumps(record)) <= _MOST_BYTES else None
 
 
 def _compiled_files(prepared: Prepared) -> CompiledFiles:

@@ -21,25 +21,11 @@ if TYPE_CHECKING:
 
     from glowplug.cache.envelope import Envelope, Json
     from glowplug.cache.explain.kinds import Kind
+    from glowplug.cache.explain.known import Known
 
 _NEAR = 4.0
 _WORDS = "arguments.words"
 _DECAY = 0.5  # the fourth difference of a kind puts little more between two deployments than the third
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What an engine's adapter knows about one component, which its path and value do not tell.
-
-    Attributes:
-        what: what it is, as a clause.
-        fix: what to do, as an instruction.
-        likelihood: that nobody meant a difference, from 0 to 1.
-    """
-
-    what: str
-    fix: str
-    likelihood: float
 
 
 @dataclass(frozen=True, slots=True)

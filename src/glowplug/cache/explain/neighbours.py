@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from glowplug.cache.deadline import Deadline
-    from glowplug.cache.explain.causes import Known
+    from glowplug.cache.explain.known import Known
     from glowplug.store.base import ObjectInfo, Store
 
 MOST_ENVELOPES = 200

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from glowplug.printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -17,14 +19,9 @@ if TYPE_CHECKING:
 _NOTHING = "nothing"
 
 
-def plain(text: str) -> str:
-    """The text with every character that is not printable as its escape."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
-
-
 def shortened(text: str, columns: int) -> str:
     """The text cut in the middle to so many characters, printable; names and versions often differ at their ends."""
-    text = plain(text)
+    text = printable(text)
     if len(text) <= columns:
         return text
     head = (columns - 3) // 2

@@ -22,18 +22,17 @@ from glowplug.engines.software import Software
 from glowplug.engines.vllm.arguments import parse
 from glowplug.engines.vllm.environment import vllm_environment
 from glowplug.engines.vllm.installed import InstalledVllm, installed_vllm, version_tuple
-from glowplug.engines.vllm.key_factors import key_record
 from glowplug.engines.vllm.log import VllmLog
 from glowplug.engines.vllm.notices import notices
 from glowplug.engines.vllm.options import IGNORED, PARALLELISM, PLAIN_LOAD_FORMATS
 from glowplug.engines.vllm.poisoners import poisoners
 from glowplug.engines.vllm.readiness import local_ranks, parallelism, readiness
 from glowplug.engines.vllm.weights import weights_request
-from glowplug.engines.vllm.why_unused import explain_miss
 from glowplug.timeline.report import EngineInfo
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
 
     from glowplug.cache.envelope import Json
     from glowplug.engines.accelerators import Accelerators
@@ -122,9 +121,21 @@ class VllmAdapter:
             log=VllmLog,
             notices=tuple(remarks),
             poisoners=found,
-            explain_miss=lambda root, restored: explain_miss(root / VLLM.name, _of_vllm(restored)),
-            key_record=lambda root, restored: key_record(root / VLLM.name, _of_vllm(restored)),
+            explain_miss=_explain_miss,
+            key_record=_key_record,
         )
+
+
+def _explain_miss(root: Path, restored: Collection[str]) -> str:
+    from glowplug.engines.vllm.why_unused import explain_miss  # noqa: PLC0415  not while the engine waits to be spawned
+
+    return explain_miss(root / VLLM.name, _of_vllm(restored))
+
+
+def _key_record(root: Path, restored: Collection[str]) -> Mapping[str, Json] | None:
+    from glowplug.engines.vllm.key_factors import key_record  # noqa: PLC0415  the same
+
+    return key_record(root / VLLM.name, _of_vllm(restored))
 
 
 def _of_vllm(restored: Collection[str]) -> set[str]:

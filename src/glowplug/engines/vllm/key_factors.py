@@ -12,9 +12,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from glowplug.cache.explain.text import plain
 from glowplug.engines.environment import is_secret
 from glowplug.engines.model import without_credentials
+from glowplug.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -180,7 +180,7 @@ def _short(value: Json) -> Json:
     if value is None or isinstance(value, bool | int | float):
         return value
     text = without_credentials(value if isinstance(value, str) else json.dumps(value))
-    return plain(text[:_MOST_TEXT])
+    return printable(text[:_MOST_TEXT])
 
 
 def _differ(ours: Json, theirs: Json) -> bool:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from glowplug.cache.explain.causes import Known
-from glowplug.cache.explain.classify import kind_of
-from glowplug.cache.explain.kinds import LIKELY_ACCIDENT
+from glowplug.cache.explain.known import Known
 from glowplug.engines.base import Poisoner
 from glowplug.engines.model import without_credentials
 from glowplug.engines.vllm.environment import vllm_environment
@@ -119,8 +117,14 @@ def _of(
 
 def _by_shape(env: Mapping[str, str]) -> Iterator[Poisoner]:
     """Variables that no table knows, and whose value looks like one of this pod or this node."""
-    for name, value in vllm_environment(env).items():
-        path = f"environment.{name}"
-        kind = kind_of(path, value, None)
-        if name.startswith(_OWN) and path not in KNOWN and kind.likelihood >= LIKELY_ACCIDENT:
-            yield Poisoner(name, str(value), "note", "both", f"{kind.what}, in the cache's key", kind.fix)
+    counted = vllm_environment(env)
+    unknown = [name for name in counted if name.startswith(_OWN) and f"environment.{name}" not in KNOWN]
+    if not unknown:
+        return
+    from glowplug.cache.explain.classify import kind_of  # noqa: PLC0415  some ms, for the few that set such variables
+    from glowplug.cache.explain.kinds import LIKELY_ACCIDENT  # noqa: PLC0415  the same
+
+    for name in unknown:
+        kind = kind_of(f"environment.{name}", counted[name], None)
+        if kind.likelihood >= LIKELY_ACCIDENT:
+            yield Poisoner(name, str(counted[name]), "note", "both", f"{kind.what}, in the cache's key", kind.fix)
