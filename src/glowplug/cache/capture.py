@@ -19,7 +19,7 @@ from glowplug import __version__, temporary
 from glowplug.cache.families import FAMILIES
 from glowplug.cache.manifest import MAX_BYTES, MAX_FILES, Manifest, check_path
 from glowplug.cache.pack import TreeChanged, write_pack
-from glowplug.cache.tree import scan
+from glowplug.cache.tree import complete, scan
 from glowplug.errors import BadManifest, IncompatibleError, LocalError
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class Captured:
     manifest: Manifest
     published: bool
     """False if another publisher was quicker; theirs is the newest."""
+    left_out: tuple[str, ...] = ()
+    """Groups of files of which something was missing, each with what: they are not part of it."""
 
 
 class Incomplete(IncompatibleError):
@@ -174,6 +176,9 @@ def capture(
         if not files:
             raise LocalError(f"{root} holds no cache files", object=str(root), hint="the engine compiled nothing")
         check_complete(files, ranks=ranks)
+        files, left_out = complete(root, families, files)
+        if not files:
+            raise LocalError(f"{root} holds nothing complete: {left_out[0]}", object=str(root), hint="see the engine's log")
         check_publishable(files)
         with _spool_file(repository, root) as (path, stream):
             try:
@@ -194,9 +199,9 @@ def capture(
             )
             scan_secrets.check_values("the envelope or a file's name", manifest.document)
             if _overtaken(repository, envelope.digest, replaces):
-                return Captured(manifest, published=False)
+                return Captured(manifest, published=False, left_out=tuple(left_out))
             published = repository.publish(manifest, path, signer, replaces=replaces, deadline=deadline)
-            return Captured(manifest, published)
+            return Captured(manifest, published, tuple(left_out))
     raise AssertionError("the last attempt returns or raises")
 
 

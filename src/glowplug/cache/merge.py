@@ -27,6 +27,7 @@ from glowplug.cache.fetch import ObjectStream
 from glowplug.cache.pack import TreeChanged
 from glowplug.cache.quarantine.verdicts import condemned
 from glowplug.cache.restore import check_space
+from glowplug.cache.tree import complete
 from glowplug.cache.unpack import make_folders, unpack
 from glowplug.errors import BadManifest, Forbidden, IncompatibleError, IntegrityError, ObjectNotFound, UnknownKey
 
@@ -127,7 +128,8 @@ def publish_tree(
     for attempt in range(_ATTEMPTS):
         pointer = newest(repository, envelope.digest)
         theirs = _to_join(repository, envelope.digest, tree, pointer, trust, may_displace=may_displace)
-        if theirs is not None and names_all(theirs, scan_tree(tree.root, tree.families)):
+        files, _ = complete(tree.root, tree.families, scan_tree(tree.root, tree.families))
+        if theirs is not None and names_all(theirs, files):
             return Publication("contained", theirs)
         captured = _capture(repository, envelope, tree, signer, theirs, pointer, cold_start_s, scan_secrets, deadline)
         if captured.published:

@@ -1,7 +1,8 @@
 """A live cache tree on disk: its files, and whether they still change.
 
 Only plain files count. Links, sockets and devices are never followed and never packed, and junk (locks, temporary files) is left
-out by the families' rules. Scanning reads names and metadata only, never content.
+out by the families' rules. Scanning reads names and metadata only, never content; before a tree is published, groups of files that
+are not complete are left out as well.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from glowplug.cache.families.base import Kept
+from glowplug.cache.live import canonical
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from glowplug.cache.families import Family
@@ -63,6 +67,38 @@ def scan(root: Path, families: Iterable[Family]) -> list[TreeFile]:
                 )
     found.sort(key=lambda file: file.path)
     return found
+
+
+def complete(root: Path, families: Iterable[Family], files: Sequence[TreeFile]) -> tuple[list[TreeFile], list[str]]:
+    """The files without those groups of which something is missing.
+
+    Reads small notes of the writers that name the files of a group.
+
+    Args:
+        root: the tree's root.
+        families: as for ``scan``.
+        files: what ``scan`` has found.
+
+    Returns:
+        What is left, and a line for each group that was left out.
+    """
+    home = canonical(root)
+    bad: dict[str, str] = {}
+    for family in families:
+        prefix = f"{family.name}/"
+        paths = {file.path.removeprefix(prefix) for file in files if file.path.startswith(prefix)}
+        for group in family.incomplete(Kept(root / family.name, home / family.name, paths)):
+            bad[f"{prefix}{group.path}".rstrip("/")] = group.lacks
+    return [file for file in files if bad.keys().isdisjoint(_and_above(file.path))], [
+        f"{path}: {lacks}" for path, lacks in bad.items()
+    ]
+
+
+def _and_above(path: str) -> Iterator[str]:
+    """A path, and the folders that it is in."""
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
 
 
 def walk(top: str) -> Iterator[tuple[str, os.stat_result]]:

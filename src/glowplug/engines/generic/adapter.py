@@ -1,4 +1,4 @@
-"""Describes any command. Compiled code comes from Inductor and Triton, whose folders it is given.
+"""Describes any command. Compiled code comes from Inductor, Triton and the libraries of kernels, whose folders it is given.
 
 Little is known of such a command, so its envelope is made of its words, its script's content, its Python with the packages that
 matter, and the machine. What it imports besides is left to Inductor's and Triton's own keys.
@@ -11,7 +11,7 @@ import itertools
 import os
 from typing import TYPE_CHECKING
 
-from glowplug.cache.families import FAMILIES, INDUCTOR, INDUCTOR_HEADERS, TRITON
+from glowplug.cache.families import FAMILIES, JIT, chosen
 from glowplug.engines.accelerators import accelerators
 from glowplug.engines.base import ExitReadiness, Launch
 from glowplug.engines.command import unwrap
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from glowplug.cache.envelope import Json
+    from glowplug.cache.families import Family
     from glowplug.engines.command import Command
     from glowplug.engines.interpreter import PythonCommand
 
-_FAMILIES = (INDUCTOR, INDUCTOR_HEADERS, TRITON)
 _FOLDERS = frozenset(variable for family in FAMILIES.values() for variable in family.variables)
 _MAX_SCRIPT_BYTES = 16 * 1024 * 1024
 
@@ -58,7 +58,8 @@ class GenericAdapter:
             "environment": environment_component(command.env, ignored=_FOLDERS),
         }
         interpreter = question.answer() if question else None
-        remarks = [*command.notices, *_notices(argv, command)]
+        families = chosen(JIT, command.env)
+        remarks = [*command.notices, *_notices(argv, command, families)]
         if interpreter is None:
             components["python"] = unknown_component(command)
             remarks.append(f"no Python was found behind {command.argv[0]}: only the command and the machine are in the cache's key")
@@ -73,7 +74,7 @@ class GenericAdapter:
             engine=EngineInfo("generic", None),
             components=components,
             relocatable=False,
-            families=_FAMILIES,
+            families=families,
             readiness=ExitReadiness(),
             ranks=1,
             log=GenericLog,
@@ -115,14 +116,14 @@ def _file_digest(path: str) -> str:
         return "unreadable"
 
 
-def _notices(argv: Sequence[str], command: Command) -> Iterator[str]:
+def _notices(argv: Sequence[str], command: Command, families: Sequence[Family]) -> Iterator[str]:
     words = [os.path.basename(word) for word in command.argv]
     if not command.notices and ("vllm", "serve") in itertools.pairwise(words) and words[0] != "vllm":
         yield (
             f"{argv[0]} starts vLLM in a way that is not looked through, so it is handled as a plain command, and its cache is "
             "captured after it exits 0; put `vllm serve` itself after `--`"
         )
-    for family in _FAMILIES:
+    for family in families:
         for variable in family.variables:
             if variable in command.env:
                 yield f"{variable}={command.env[variable]} is replaced by Glowplug's own folder; choose that with --cache-dir"
