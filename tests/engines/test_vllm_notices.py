@@ -1,5 +1,6 @@
 import pytest
 
+from glowplug.cache.families import FAMILIES
 from glowplug.engines.vllm.arguments import parse
 from glowplug.engines.vllm.installed import version_tuple
 from glowplug.engines.vllm.notices import notices
@@ -9,7 +10,7 @@ from glowplug.engines.vllm.poisoners import poisoners
 def told(line="", env=None, model=None, *, on_cpu=False, torch="2.13.0"):
     arguments = parse(["m", *line.split()], serve=True, cwd="/")
     found = list(poisoners(arguments, env or {}, version="0.32.0"))
-    return list(notices(arguments, env or {}, model or {"reference": "m"}, found, on_cpu=on_cpu, torch=torch))
+    return list(notices(arguments, env or {}, model or {"reference": "m"}, found, FAMILIES.values(), on_cpu=on_cpu, torch=torch))
 
 
 def test_an_ordinary_start_needs_no_word():

@@ -87,6 +87,16 @@ def test_lent_headers_outlive_the_live_folder(places):
     assert theirs.parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_headers_that_come_later_are_lent_then(places):
+    """As where the engine is spawned before the restore has ended."""
+    live, theirs, env = places
+    lent = lend(live, env)
+    build(live / INDUCTOR_HEADERS.name)
+    lent.give()
+    assert names(theirs) == ["cabc.h", "cabc.h.gch"]
+    assert lent.take_over() == 0
+
+
 def test_what_is_there_already_is_left_alone(places):
     live, theirs, env = places
     build(live / INDUCTOR_HEADERS.name, content=b"gpch ours")

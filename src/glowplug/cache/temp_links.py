@@ -52,6 +52,25 @@ class Lent:
     theirs: Path
     there: Mapping[str, int]
 
+    def give(self) -> None:
+        """Put the live folder's headers where the engine's torch looks for them. May be called again when more have come.
+
+        Raises:
+            LocalError: as ``lend``.
+        """
+        with _named_errors(self.theirs):
+            names = _complete(self.ours)
+            if names:
+                for folder in (self.theirs.parent, self.theirs):
+                    with contextlib.suppress(FileExistsError):
+                        folder.mkdir(mode=0o700)
+            if not _is_private(self.theirs):
+                return
+            for name in sorted(set(names) - set(_complete(self.theirs))):
+                with _lock(self.theirs, name) as locked:
+                    if locked:
+                        _put(self.ours, self.theirs, name)
+
     def take_over(self) -> int:
         """Link what the engine has built, or read, into the live folder. How many headers; blocks for a copy across file systems.
 
@@ -94,20 +113,10 @@ def lend(root: Path, env: Mapping[str, str]) -> Lent | None:
         return None
     ours, theirs = root / INDUCTOR_HEADERS.name, temp / f"torchinductor_{_user(env)}" / _FOLDER
     with _named_errors(theirs):
-        names = _complete(ours)
-        if names:
-            for folder in (theirs.parent, theirs):
-                with contextlib.suppress(FileExistsError):
-                    folder.mkdir(mode=0o700)
-        if not _is_private(theirs):
-            return Lent(ours, theirs, {})
-        there = {name: _mark_unread(theirs / f"{name}{_BUILT}") for name in _complete(theirs)}
-        for name in names:
-            if name not in there:
-                with _lock(theirs, name) as locked:
-                    if locked:
-                        _put(ours, theirs, name)
-    return Lent(ours, theirs, there)
+        there = {name: _mark_unread(theirs / f"{name}{_BUILT}") for name in _complete(theirs)} if _is_private(theirs) else {}
+    lent = Lent(ours, theirs, there)
+    lent.give()
+    return lent
 
 
 def _temp_folder(env: Mapping[str, str]) -> Path | None:

@@ -29,21 +29,22 @@ def lend_headers(start: Start, prepared: Prepared, env: Mapping[str, str]) -> Ca
         return _nothing
     from glowplug.cache.temp_links import lend  # noqa: PLC0415  only where a cache is used
 
+    def safely(step: Callable[[], object]) -> None:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001  fail-open boundary: the engine, or the next one, builds them by itself
+            start.console.warn(describe_error(error))
+
     try:
         lent = lend(prepared.live.path, env)
-    except Exception as error:  # noqa: BLE001  fail-open boundary: the engine builds them by itself
+    except Exception as error:  # noqa: BLE001  the same
         start.console.warn(describe_error(error))
         return _nothing
     if lent is None:
         return _nothing
-
-    def keep() -> None:
-        try:
-            lent.take_over()
-        except Exception as error:  # noqa: BLE001  fail-open boundary: the next start builds them again
-            start.console.warn(describe_error(error))
-
-    return keep
+    if prepared.late is not None:
+        prepared.late.then(lambda: safely(lent.give))
+    return lambda: safely(lent.take_over)
 
 
 def _nothing() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from glowplug.cache.families import INDUCTOR, INDUCTOR_HEADERS, TRITON, VLLM
+from glowplug.cache.families import JIT, VLLM, chosen
 from glowplug.engines.accelerators import accelerators
 from glowplug.engines.base import Launch
 from glowplug.engines.command import unwrap
@@ -110,12 +110,13 @@ class VllmAdapter:
                 "paths": {"engine": engine.folder, "torch": software.folder("torch")},
             }
         found = tuple(poisoners(arguments, command.env, version=engine.version))
-        remarks += notices(arguments, command.env, model, found, on_cpu=on_cpu, torch=torch)
+        families = chosen((VLLM, *JIT), command.env)
+        remarks += notices(arguments, command.env, model, found, families, on_cpu=on_cpu, torch=torch)
         return Launch(
             engine=EngineInfo("vllm", engine.version),
             components=components,
             relocatable=relocatable,
-            families=(VLLM, INDUCTOR, INDUCTOR_HEADERS, TRITON),
+            families=families,
             readiness=readiness(arguments),
             ranks=local_ranks(arguments),
             log=VllmLog,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from glowplug.cache.families import FAMILIES
 from glowplug.engines.vllm.installed import version_tuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from glowplug.cache.envelope import Json
+    from glowplug.cache.families import Family
     from glowplug.engines.base import Poisoner
     from glowplug.engines.vllm.arguments import Arguments
 
@@ -22,6 +22,7 @@ def notices(
     env: Mapping[str, str],
     model: Mapping[str, Json],
     found: Iterable[Poisoner],
+    families: Iterable[Family],
     *,
     on_cpu: bool,
     torch: str | None,
@@ -33,6 +34,7 @@ def notices(
         env: the engine's environment, before the cache variables are set.
         model: the envelope's ``model`` group.
         found: what poisons the cache's key; the warnings among it are told.
+        families: whose writers are sent to folders of ours.
         on_cpu: vLLM computes on the processor.
         torch: torch's version; None if unknown.
     """
@@ -40,7 +42,7 @@ def notices(
     for poisoner in found:
         if poisoner.severity == "warning":
             yield poisoner.line()
-    for family in FAMILIES.values():
+    for family in families:
         for variable in family.variables:
             if variable in env:
                 yield f"{variable}={env[variable]} is replaced by Glowplug's own folder; choose that with --cache-dir"
