@@ -52,7 +52,7 @@ _PER_POD = {
 }  # fmt: skip
 # The same in all pods of one image, as a rule: told when somebody asks.
 _PER_IMAGE = {
-    "VLLM_IMAGE_TAG": Known("the tag of the image", _BUILT, 0.95),
+    "VLLM_IMAGE_TAG": Known("the tag of the image", _BUILT, 0.96),
     "VLLM_BUILD_COMMIT": Known("the commit that the image was built from", _BUILT, 0.95),
     "VLLM_BUILD_PIPELINE": Known("the pipeline that built the image", _BUILT, 0.95),
     "VLLM_BUILD_URL": Known("the URL of the image's build", _BUILT, 0.95),
