@@ -16,7 +16,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from glowplug.cache.keys import PrivateKey, pem_blocks, read_private, read_public, write_new
+from glowplug.cache.keys import PrivateKey, pem_blocks, read_private, read_public, sweep, write_new
 from glowplug.cache.trust import KeySigner, RemoteKey, Signer, Trust
 from glowplug.errors import UsageError
 
@@ -141,6 +141,8 @@ def user_signer(home: Path | None) -> Publishing:
         public = trusted / f"{_user()}.pub"
         if not public.exists():
             write_new(public, key.public().pem, 0o644, replace=True)
+        for folder in (private.parent, trusted):
+            sweep(folder)
     except OSError as error:
         return Publishing(None, reason=f"no signing key: {error.filename or home}: {error.strerror}; set {SIGNING_KEY}")
     except UsageError as error:

@@ -33,6 +33,7 @@ _ED25519_PRIVATE = bytes.fromhex("302e020100300506032b657004220420")
 _P256_PUBLIC = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200")
 
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_PART = re.compile(r"\..*\.\d+\.[0-9a-f]{8}\.tmp")
 _CREATE = "make a pair with: glowplug keys create"
 
 
@@ -220,7 +221,6 @@ def write_new(path: Path, text: str, mode: int, *, replace: bool = False) -> Non
         FileExistsError: there is one, and ``replace`` is not set.
         OSError: the folder can't be written.
     """
-    temporary.sweep(path.parent, re.compile(rf"\.{re.escape(path.name)}\.\d+\.[0-9a-f]{{8}}\.tmp"))
     part = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     descriptor = temporary.create(part, mode)
     try:
@@ -236,6 +236,11 @@ def write_new(path: Path, text: str, mode: int, *, replace: bool = False) -> Non
     finally:
         with suppress(FileNotFoundError):
             part.unlink()
+
+
+def sweep(folder: Path) -> None:
+    """Remove what ``write_new`` left in a folder when its process was killed: it may be a private key."""
+    temporary.sweep(folder, _PART)
 
 
 def pem_blocks(text: str) -> tuple[list[str], str]:
