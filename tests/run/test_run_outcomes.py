@@ -133,7 +133,7 @@ def test_a_failed_command_publishes_nothing_and_keeps_its_exit_code(glowplug, co
     ended = glowplug.run(*compiler, env={"DOES": "fail"})
     assert (ended.code, ended.report["exit_code"]) == (3, 3)
     assert ended.report["publish"] == ended.report["publish"] | {"state": "skipped", "reason": "the command ended with exit code 3"}
-    assert not glowplug.store.exists()
+    assert not glowplug.published()
 
 
 def test_a_server_that_dies_before_it_is_ready_is_reported_and_publishes_nothing(glowplug, vllm):

@@ -20,8 +20,8 @@ MANY = {"BYTES": str(24_000_000)}  # four of these, of random bytes, take long e
 def test_of_two_starts_that_publish_at_once_one_wins_and_both_end_well(glowplug, compiler):
     report = glowplug.folder / "second.json"
     with (
-        glowplug.begin(*compiler, env={"DOES": "wait"}) as first,
-        glowplug.begin(*compiler, env={"DOES": "wait"}, options=["--report", str(report)]) as second,
+        glowplug.begin(*compiler, env={"DOES": "wait"}, options=["--wait", "0"]) as first,
+        glowplug.begin(*compiler, env={"DOES": "wait"}, options=["--wait", "0", "--report", str(report)]) as second,
     ):
         for start in (first, second):
             start.wait_for("compiled 4 loaded 0", "out")  # both have looked into the store, and found nothing

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tests.run.program import GLOWPLUG, eventually
-from tests.store.stub import Script, Stub, error
+from tests.store.stub import Script, Stub, error, reply
 
 PLAIN = ["--no-cache", "--quiet"]
 STORE = ["--store", "s3://bucket/x"]
@@ -93,14 +93,31 @@ def test_a_store_that_hangs_holds_a_command_up_no_longer_than_the_publish_deadli
 
 def test_a_store_that_hangs_does_not_hold_up_the_end_of_a_server(glowplug, vllm):
     with Stub(no_answer_to_writes) as stub, glowplug.begin(*vllm, options=STORE, env=stub.env) as start:
-        eventually(lambda: any(request.startswith("PUT") for request in stub.asked))
+        start.wait_for("ready in")  # the lease has been asked for in vain by then
+        writes = len(written(stub))
+        eventually(lambda: len(written(stub)) > writes)
         start.signal(signal.SIGTERM)
         ended = start.end(20)
     assert (ended.code, ended.report["exit_code"], ended.report["publish"]["state"]) == (0, 0, "cancelled")
 
 
+def test_a_signal_while_a_store_that_hangs_is_asked_for_the_lease_starts_no_engine(glowplug, tmp_path):
+    words = ["touch", f"{tmp_path}/started"]
+    with Stub(no_answer_to_writes) as stub, glowplug.begin(*words, options=STORE, env=stub.env) as start:
+        eventually(lambda: written(stub))
+        start.signal(signal.SIGTERM)
+        assert start.end(20).code == 143
+    assert not (tmp_path / "started").exists()
+
+
 def no_answer_to_writes(seen):
-    return Script(then="stall") if seen.method == "PUT" else error(404, "NoSuchKey")
+    if seen.method == "PUT":
+        return Script(then="stall")
+    return reply(200, b"<ListBucketResult/>") if "list-type=2" in seen.target else error(404, "NoSuchKey")
+
+
+def written(stub):
+    return [request for request in stub.asked if request.startswith("PUT")]
 
 
 # --- as the first process of a container
