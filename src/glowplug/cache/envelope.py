@@ -7,6 +7,7 @@ is in. The components come from the engines' adapters, which read files and meta
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import json
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from glowplug.errors import BadManifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 SCHEMA = "glowplug.dev/envelope/v1"
 _DELETE = "delete it; the next cold start writes a new one"
@@ -91,11 +92,13 @@ def compare(ours: Envelope, theirs: Envelope) -> list[Difference]:
     paths = sorted(left.keys() | right.keys())
     differing = [path for path in paths if left.get(path) != right.get(path)]
     # A group that is empty on one side is not a difference of its own beside the leaves that the other side has in it.
-    return [
-        Difference(path, left.get(path), right.get(path))
-        for path in differing
-        if not any(other.startswith(f"{path}.") for other in differing)
-    ]
+    return [Difference(path, left.get(path), right.get(path)) for path in differing if not _has_leaves(path, differing)]
+
+
+def _has_leaves(group: str, paths: Sequence[str]) -> bool:
+    """Whether one of these paths, sorted, lies below a group."""
+    first = bisect.bisect_left(paths, f"{group}.")
+    return first < len(paths) and paths[first].startswith(f"{group}.")
 
 
 def canonical_json(tree: Json) -> bytes:

@@ -76,7 +76,7 @@ _BUNDLES = (
     _bundle(r"accelerator(\..+)?|cpu(\..+)?", r"accelerator", r"accelerator\.(kind|models(\..+)?|count)"),
     _bundle(r"cpu\.(?!threads).+", r"cpu\.machine", r"cpu\.isa"),
     _bundle(r"engine\.(record|edited|distribution|version)|packages(\..+)?", r"engine\.version"),
-    _bundle(r"python\..+|paths\.(?!cache$).+", r"python\.(version|implementation|abi)"),
+    _bundle(r"python\..+|paths\.(?!cache$).+", r"python\.version", r"python\.(implementation|abi)"),
     _bundle(
         r"packages\.(torch|triton.*|pytorch-triton.*|nvidia-.*|builds\..+)",
         r"packages\.torch", r"packages\.builds\.torch\..+", r"packages\.triton",

@@ -1,8 +1,8 @@
 """The envelopes in a store that come nearest to one that is not there.
 
 Bounded in everything, since it runs beside a starting engine too: at most 200 envelopes are read, those whose pointer moved last,
-each up to 1 MiB, by eight requests at a time, until the deadline. What has come by then is compared. Nobody signs an envelope, so
-one that is too large, damaged or of another digest is passed over, and nothing but an explanation hangs on it.
+each up to 256 KiB and 5000 values, by eight requests at a time, until the deadline. Nobody signs an envelope, so one that is too
+large, damaged or of another digest is passed over, and nothing but an explanation hangs on it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from glowplug.store.base import ObjectInfo, Store
 
 MOST_ENVELOPES = 200
-MOST_BYTES = 1024 * 1024
+MOST_BYTES = 256 * 1024  # real ones have 5 KiB
+_MOST_VALUES = 5000
 _READERS = 8
 _KEY = re.compile(rf"{layout.ROOT}([0-9a-f]{{64}})/(envelope\.json|latest)")
 
@@ -59,7 +60,7 @@ def neighbours(
 ) -> list[Neighbour]:
     """The published envelopes that are nearest, nearest first. An equal one is none of them.
 
-    Blocks until the deadline plus the time of one page of a listing. Memory: 8 envelopes of 1 MiB, and what is compared of 200.
+    Blocks until the deadline, plus the time of one page of a listing and of one comparison. Memory: 200 envelopes.
 
     Args:
         store: where they are.
@@ -72,10 +73,11 @@ def neighbours(
         RemoteError: the store can't be listed.
         LocalError: no thread can be started.
     """
-    found = [
-        Neighbour(digest, published_s, tuple(causes(envelope, theirs, known)))
-        for digest, published_s, theirs in _read(store, _newest(store, envelope.digest, deadline), deadline)
-    ]
+    found = []
+    for digest, published_s, theirs in _read(store, _newest(store, envelope.digest, deadline), deadline):
+        if found and deadline.remaining_s == 0:
+            break
+        found.append(Neighbour(digest, published_s, tuple(causes(envelope, theirs, known))))
     return heapq.nsmallest(limit, found, key=lambda neighbour: (neighbour.distance, -neighbour.published_s, neighbour.digest))
 
 
@@ -137,4 +139,4 @@ def _envelope(store: Store, info: ObjectInfo) -> Envelope | None:
         envelope = Envelope.parse(bytes(document))
     except GlowplugError:
         return None
-    return envelope if envelope.digest == digest else None
+    return envelope if envelope.digest == digest and len(envelope.flat()) <= _MOST_VALUES else None

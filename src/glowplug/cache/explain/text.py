@@ -37,7 +37,10 @@ def values(cause: Cause, columns: int = 60) -> tuple[str, str]:
             return shortened(f"with {left}" if left else f"without {right}", columns), shortened(
                 f"with {right}" if right else f"without {left}", columns
             )
-    return _shown(cause.ours, ours, columns), _shown(cause.theirs, theirs, columns)
+    here, there = _shown(cause.ours, ours, columns), _shown(cause.theirs, theirs, columns)
+    if here == there:  # the number 1 and the text "1", or what differs in the middle that was cut
+        return shortened(cause.ours or _NOTHING, columns), shortened(cause.theirs or _NOTHING, columns)
+    return here, there
 
 
 def one_line(cause: Cause, columns: int = 60) -> str:
