@@ -29,6 +29,7 @@ _COMMANDS = {
     "weights": ("glowplug.cli.weights", "Look at checkpoints, and move them."),
     "keys": ("glowplug.cli.keys", "Make and show signing keys."),
     "inject": ("glowplug.cli.inject", "Write a folder that runs Glowplug beside an engine in an unmodified image."),
+    "plan": ("glowplug.cli.plan", "Size a deployment and predict how long it takes to start."),
 }
 
 
