@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from glowplug.errors import LocalError
 from glowplug.store import open_store
 from tests.cache.cache_samples import make_tree, publish, snapshot, start
 from tests.families.family_trees import K1, TREES, group
+from tests.run.program import Program
 
 LIVE = "0123456789abcdef"
 each_family = pytest.mark.parametrize("tree", TREES, ids=lambda tree: tree.family.name)
@@ -129,6 +132,15 @@ def test_no_two_families_share_a_folder_or_a_variable():
     assert all(name == family.name for name, family in FAMILIES.items())
 
 
+def test_the_table_for_readers_has_every_family():
+    text = (Path(__file__).parents[2] / "docs" / "caches.md").read_text()
+    rows = {row.split("|")[1].strip(" `"): row.split("|")[3].strip(" `") for row in text.splitlines() if row.startswith("| `")}
+    assert set(rows) == set(FAMILIES)
+    assert {name: rows[name] for name, family in FAMILIES.items() if family.variables} == {
+        name: family.variables[0] for name, family in FAMILIES.items() if family.variables
+    }
+
+
 def test_each_writer_is_sent_to_its_own_folder(root):
     sent = environment(JIT, root)
     assert sent["DG_JIT_CACHE_DIR"] == str(root / "deep_gemm")
@@ -160,3 +172,20 @@ def test_a_writer_whose_own_folder_the_image_has_filled_is_left_there(tmp_path, 
 
 def test_without_a_home_every_writer_is_sent():
     assert chosen(JIT, {}) == JIT
+
+
+HALF = """
+import os, pathlib
+for key in ("A" * 52, "B" * 52):
+    folder = pathlib.Path(os.environ["TRITON_CACHE_DIR"], key)
+    folder.mkdir(parents=True)
+    (folder / "add.ttir").write_text("ttir")
+pathlib.Path(os.environ["DG_JIT_CACHE_DIR"], "notes").mkdir(parents=True)
+pathlib.Path(os.environ["DG_JIT_CACHE_DIR"], "notes", "a").write_text("a")
+"""
+
+
+def test_a_start_says_what_it_did_not_publish(tmp_path):
+    ended = Program(tmp_path).run(sys.executable, "-c", HALF)
+    assert ended.report["publish"]["files"] == 1
+    assert ended.said("not complete") == [f"not complete, so not published: triton/{K1}: no __grp__*.json, and 1 more like it"]

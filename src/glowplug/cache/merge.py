@@ -81,10 +81,12 @@ class Publication:
         state: ``published``: the tree as it is; ``joined``: with what others had published; ``contained``: the newest generation
             has every compiled file of it already; ``overtaken``: others were quicker, each time.
         manifest: of the newest generation; of ours, which nothing names, where it was overtaken.
+        left_out: groups of files of which something was missing, each with what.
     """
 
     state: Literal["published", "joined", "contained", "overtaken"]
     manifest: Manifest
+    left_out: tuple[str, ...] = ()
 
 
 def names_all(manifest: Manifest, files: Sequence[TreeFile]) -> bool:
@@ -133,7 +135,7 @@ def publish_tree(
             return Publication("contained", theirs)
         captured = _capture(repository, envelope, tree, signer, theirs, pointer, cold_start_s, scan_secrets, deadline)
         if captured.published:
-            return Publication("published" if theirs is None else "joined", captured.manifest)
+            return Publication("published" if theirs is None else "joined", captured.manifest, captured.left_out)
         if attempt + 1 == _ATTEMPTS:
             return Publication("overtaken", captured.manifest)
     raise AssertionError("the last attempt returns or raises")

@@ -124,6 +124,9 @@ class Publications:
         if publishing.reason:
             self.start.console.note(publishing.reason)
         ended = self._publish_tree(publishing.signer, deadline)
+        if ended.left_out:
+            others = f", and {len(ended.left_out) - 1} more like it" if ended.left_out[1:] else ""
+            self.start.console.note(f"not complete, so not published: {ended.left_out[0]}{others}")
         manifest = ended.manifest
         if ended.state != "overtaken":
             self.held = frozenset(entry.path for entry in manifest.files)
