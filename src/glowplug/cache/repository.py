@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from glowplug.store.base import Store
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_EVICTED = "evicted"
 _GENERATION_KEY = re.compile(r"v1/([0-9a-f]{64})/generations/([0-9a-f]{64})\.json")
 _PACK_KEY = re.compile(r"v1/([0-9a-f]{64})/packs/([0-9a-f]{64})\.tar\.zst")
 
@@ -83,6 +84,8 @@ class Repository:
             BadManifest: the pointer is no pointer.
         """
         pointer = self._pointer(envelope_digest)
+        if pointer is not None and pointer.generation == _EVICTED:
+            return None
         if pointer is not None and not pointer.generation:
             key = layout.latest_key(envelope_digest)
             raise BadManifest(f"{key} names no generation", object=key, hint="the next publication replaces it")
@@ -148,7 +151,7 @@ class Repository:
         pointer = canonical_json({"generation": manifest.digest})
         if replaces is None:
             found = self._pointer(digest)
-            replaces = found if found is not None and not found.generation else None
+            replaces = found if found is not None and found.generation in {"", _EVICTED} else None
         with deadline.commit():
             try:
                 if replaces is None:
@@ -170,7 +173,7 @@ class Repository:
         digests: set[str] = set()
         for info in self.store.list(layout.ROOT + envelope_prefix):
             digest = info.key[len(layout.ROOT) :].partition("/")[0]
-            if not _DIGEST.fullmatch(digest):
+            if not _DIGEST.fullmatch(digest) or info.key == layout.lease_key(digest):  # a start that compiles has left nothing yet
                 continue
             digests.add(digest)
             for pattern, shelf in ((_GENERATION_KEY, generations), (_PACK_KEY, packs)):
@@ -184,16 +187,32 @@ class Repository:
             newest_first = sorted(generations[digest], key=lambda stored: -stored.modified_s)
             yield Shelf(digest, latest, tuple(newest_first), tuple(packs[digest]))
 
-    def remove_generation(self, envelope_digest: str, generation: str) -> None:
-        """Delete a manifest. Its pack stays until nothing names it."""
-        self.store.delete(layout.generation_key(envelope_digest, generation))
+    def evict(self, envelope_digest: str, *, before_s: float) -> bool:
+        """Make the pointer name nothing, so that readers find a miss and a publisher that began before finds that it has moved.
 
-    def remove_pack(self, envelope_digest: str, pack_sha256: str) -> None:
-        """Delete a pack that no manifest names."""
-        self.store.delete(layout.pack_key(envelope_digest, pack_sha256))
+        The pointer itself stays: a delete has no condition, and could hit one that was published meanwhile.
+
+        Args:
+            envelope_digest: whose.
+            before_s: only if it was last written before this, by the store's clock in seconds since the epoch.
+
+        Returns:
+            False if somebody has published meanwhile.
+        """
+        key = layout.latest_key(envelope_digest)
+        pointer = self._pointer(envelope_digest)
+        if pointer is None:
+            return True
+        try:
+            if self.store.head(key).modified_s >= before_s:  # asked after the pointer was read, so it vouches for what was read
+                return False
+            self.store.put_if_match(key, canonical_json({"generation": None}), pointer.etag)
+        except (ObjectNotFound, PreconditionFailed):
+            return False
+        return True
 
     def _pointer(self, envelope_digest: str) -> Pointer | None:
-        """What ``latest`` says; an empty generation where it says nothing of use."""
+        """What ``latest`` says; an empty generation where it says nothing of use, ``_EVICTED`` where ``evict`` has written it."""
         try:
             blob = self.store.get(layout.latest_key(envelope_digest))
         except ObjectNotFound:
@@ -202,6 +221,8 @@ class Repository:
             generation = json.loads(blob.data)["generation"]
         except (ValueError, KeyError, TypeError, RecursionError):  # nobody signs it: anything may stand there
             generation = ""
+        if generation is None:
+            return Pointer(_EVICTED, blob.etag)
         return Pointer(generation if isinstance(generation, str) and _DIGEST.fullmatch(generation) else "", blob.etag)
 
     def _put_once(self, key: str, data: bytes) -> None:
