@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from glowplug.store import open_store
@@ -13,13 +15,26 @@ from tests.security.recorder import Recorder
 
 OTHER = "other-servers"  # this server is not Amazon's: that it heeds conditions is proven before the first conditional write
 ROLES = {
-    "reader": policies.merged("cache-reader", OTHER),
+    "reader": policies.merged("cache-reader"),
     "mute": policies.merged("cache-reader", REPORTS_AS="somebody-else"),  # may read, and not even report under its own name
     "writer": policies.merged("cache-writer", OTHER),
     "janitor": policies.merged("cache-janitor", OTHER),
     "streamer": policies.merged("weights-reader"),
     "pusher": policies.merged("weights-pusher", "other-servers", STORE_PREFIX=policies.MODELS_PREFIX + "/m"),
 }
+# Compiles where nothing was restored, and dies of what was.
+POISONED = """
+import os, pathlib, sys
+graph = pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"], "00", "c0.so") if "TORCHINDUCTOR_CACHE_DIR" in os.environ else None
+if graph is not None and graph.exists():
+    graph.read_bytes()
+    print("Segmentation fault in c0.so", file=sys.stderr, flush=True)
+    os.abort()
+if graph is not None:
+    graph.parent.mkdir(parents=True, exist_ok=True)
+    graph.write_bytes(os.urandom(1000))
+print("compiled")
+"""
 STORE = f"s3://{policies.BUCKET}/{policies.PREFIX}"
 
 
@@ -77,3 +92,10 @@ def machine(guarded, recorder, shelf, tmp_path):
 @pytest.fixture
 def compiler(tmp_path):
     return stand_ins.compiler(tmp_path).words
+
+
+@pytest.fixture
+def poisoned(tmp_path):
+    script = tmp_path / "poisoned.py"
+    script.write_text(POISONED)
+    return (sys.executable, str(script))

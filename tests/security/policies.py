@@ -34,7 +34,7 @@ class Statement:
     condition: dict[str, dict[str, tuple[str, ...]]]
 
     def covers(self, action: str, resource: str, context: dict[str, str]) -> bool:
-        return action in self.actions and any(_like(resource, each) for each in self.resources) and self._holds(context)
+        return action in self.actions and any(matches(resource, each) for each in self.resources) and self._holds(context)
 
     def _holds(self, context: dict[str, str]) -> bool:
         wanted = [(operator, *item) for operator, keys in self.condition.items() for item in keys.items()]
@@ -46,13 +46,14 @@ def _operator(operator: str, value: str | None, wanted: tuple[str, ...]) -> bool
         case "StringEquals":
             return value in wanted
         case "StringLike":
-            return value is not None and any(_like(value, each) for each in wanted)
+            return value is not None and any(matches(value, each) for each in wanted)
         case "Null":
             return (value is None) == (wanted == ("true",))
     raise AssertionError(f"the judge does not know {operator}")
 
 
-def _like(value: str, pattern: str) -> bool:
+def matches(value: str, pattern: str) -> bool:
+    """Whether IAM's pattern covers the value: ``*`` and ``?``, across slashes."""
     return fnmatch.fnmatchcase(value, pattern.replace("[", "[[]"))
 
 
