@@ -1,14 +1,17 @@
 """What garbage collection removes, and above all what it does not."""
 
 import os
+import time
 
 import pytest
 from cache_samples import DIGEST, STRANGER, TRUST, compress, entry, make_tree, member, pack_of, plant, publish, start
 
 from glowplug.cache import layout
 from glowplug.cache.envelope import canonical_json
-from glowplug.cache.gc import plan, sweep
+from glowplug.cache.gc import Limits, Removal, plan, store_now_s
+from glowplug.cache.lease import Holder, State
 from glowplug.cache.repository import Repository
+from glowplug.cache.sweep import sweep
 from glowplug.errors import ObjectNotFound, UsageError
 
 DAY_S = 86_400.0
@@ -35,8 +38,17 @@ def age(repository, key, days):
     os.utime(path, (when, when))
 
 
-def planned(repository, **options):
-    return {(removal.kind, removal.digest) for removal in plan(repository, TRUST, **options)}
+def planned(repository, **limits):
+    return {(removal.kind, removal.digest) for removal in plan(repository, TRUST, Limits(**limits))}
+
+
+def collect(repository, **limits):
+    """Plan, remove what was planned, and say which kinds went."""
+    return remove(repository, list(plan(repository, TRUST, Limits(**limits))), grace_s=limits.get("grace_s", DAY_S))
+
+
+def remove(repository, removals, *, grace_s=DAY_S):
+    return [removal.kind for removal in sweep(repository, removals, grace_s=grace_s, now_s=time.time())]
 
 
 def stored(repository):
@@ -57,10 +69,10 @@ def test_the_newest_stay_and_older_ones_go_with_their_packs(repository):
 
 def test_planning_removes_nothing_and_sweeping_what_was_planned(repository, tmp_path):
     made = [generation(repository, number, age_days=10 - number) for number in range(4)]
-    removals = list(plan(repository, TRUST, keep=1))
+    removals = list(plan(repository, TRUST, Limits(keep=1)))
     assert stored(repository) == names(*made)
     assert sorted({round(removal.age_s / DAY_S) for removal in removals}) == [8, 9, 10]
-    sweep(repository, removals)
+    remove(repository, removals)
     assert stored(repository) == names(made[-1])
     assert start(repository.store, make_tree(tmp_path / "live", {})).generation == made[-1].digest
     assert planned(repository, keep=1) == set()
@@ -69,7 +81,7 @@ def test_planning_removes_nothing_and_sweeping_what_was_planned(repository, tmp_
 def test_the_generation_that_is_pointed_at_stays_even_if_it_is_the_oldest(repository, tmp_path):
     made = [generation(repository, number, age_days=10 - number) for number in range(4)]
     repository.store.put(f"v1/{DIGEST}/latest", canonical_json({"generation": made[0].digest}))
-    sweep(repository, list(plan(repository, TRUST, keep=1)))
+    collect(repository, keep=1)
     assert stored(repository) == names(made[0], made[3])
     start(repository.store, make_tree(tmp_path / "live", {}))
 
@@ -87,7 +99,7 @@ def test_a_pack_that_a_dead_publisher_left_goes_after_the_grace_period(repositor
         repository.store.put(layout.pack_key(DIGEST, name), b"orphan")
         age(repository, layout.pack_key(DIGEST, name), days)
     assert planned(repository) == {("pack", "2" * 64)}
-    sweep(repository, list(plan(repository, TRUST)))
+    collect(repository)
     assert stored(repository) == names(made) | {"1" * 64}
 
 
@@ -116,19 +128,19 @@ def test_a_pack_published_again_between_plan_and_sweep_stays(repository, tmp_pat
     publish(repository.store, make_tree(tmp_path / "other", {"vllm/a": b"another"}))
     age(repository, f"v1/{DIGEST}/generations/{first.digest}.json", 3)
     age(repository, layout.pack_key(DIGEST, first.pack.sha256), 3)
-    removals = list(plan(repository, TRUST, keep=1))
+    removals = list(plan(repository, TRUST, Limits(keep=1)))
     assert {removal.digest for removal in removals} == names(first)
     again = publish(repository.store, tree).manifest
     assert again.pack == first.pack
-    sweep(repository, removals)
+    remove(repository, removals)
     start(repository.store, make_tree(tmp_path / "live", {}))
 
 
 def test_a_generation_pointed_at_between_plan_and_sweep_stays(repository):
     made = [generation(repository, number, age_days=10 - number) for number in range(3)]
-    removals = [removal for removal in plan(repository, TRUST, keep=1) if removal.kind == "generation"]
+    removals = [removal for removal in plan(repository, TRUST, Limits(keep=1)) if removal.kind == "generation"]
     repository.store.put(f"v1/{DIGEST}/latest", canonical_json({"generation": made[0].digest}))
-    sweep(repository, removals)
+    remove(repository, removals)
     assert repository.load(DIGEST, made[0].digest, TRUST)
     with pytest.raises(ObjectNotFound):
         repository.load(DIGEST, made[1].digest, TRUST)
@@ -137,21 +149,21 @@ def test_a_generation_pointed_at_between_plan_and_sweep_stays(repository):
 def test_sweeping_twice_is_no_error(repository):
     for number in range(3):
         generation(repository, number, age_days=10 - number)
-    removals = list(plan(repository, TRUST, keep=1))
-    sweep(repository, removals)
-    sweep(repository, removals)
+    removals = list(plan(repository, TRUST, Limits(keep=1)))
+    remove(repository, removals)
+    remove(repository, removals)
 
 
 def test_a_broken_pointer_neither_stops_the_collection_nor_costs_the_newest(repository):
     made = [generation(repository, number, age_days=10 - number) for number in range(3)]
     repository.store.put(f"v1/{DIGEST}/latest", b"broken")
-    sweep(repository, list(plan(repository, TRUST, keep=1)))
+    collect(repository, keep=1)
     assert stored(repository) == names(made[2])
 
 
 def test_keeping_none_is_refused(repository):
     with pytest.raises(UsageError, match="--keep"):
-        list(plan(repository, TRUST, keep=0))
+        Limits(keep=0)
 
 
 def test_foreign_objects_are_left_alone(repository):

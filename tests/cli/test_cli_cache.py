@@ -268,36 +268,6 @@ def test_capture_without_a_key_says_how_to_get_one(shop, tmp_path):
     assert "GLOWPLUG_SIGNING_KEY is not set" in ended.err
 
 
-# --- explain
-
-
-def test_explain_names_the_component_that_differs(shop):
-    ended = shop.of_command("explain", env={"OMP_NUM_THREADS": "3"})
-    text = ended.out.decode()
-    assert ended.code == 0
-    assert f"{shop.envelope[:12]} differs in 1:" in text
-    assert '  environment.OMP_NUM_THREADS: here "3", there "2"\n' in text
-    document = json.loads(shop.of_command("explain", "--json", env={"OMP_NUM_THREADS": "3"}).out)
-    assert document["neighbours"][0]["differences"][0]["path"] == "environment.OMP_NUM_THREADS"
-
-
-def test_explain_of_a_command_that_would_hit_says_so(shop):
-    assert f"{shop.envelope[:12]} is the same; a start would find it" in shop.of_command("explain").out.decode()
-
-
-def test_explain_of_a_command_whose_generation_is_refused_or_gone_says_that(shop, tmp_path):
-    shop("keys", "create", "--out", str(tmp_path / "other"))
-    text = shop.of_command("explain", "--trusted-keys", str(tmp_path / "other.pub")).out.decode()
-    assert "is the same; but a start would not use it" in text
-    (shop.store / "v1" / shop.envelope / "latest").unlink()
-    assert "is the same; but no generation is published for it" in shop.of_command("explain").out.decode()
-
-
-def test_explain_with_an_empty_store_has_nothing_to_compare(empty):
-    ended = empty("cache", "explain", "--store", f"file://{empty.store}", "--", "true")
-    assert (ended.code, "holds no other to compare it with" in ended.out.decode()) == (0, True)
-
-
 # --- verify
 
 
@@ -336,7 +306,7 @@ def test_verify_tells_of_a_pointer_that_names_nothing(shop):
 
 def old(shop):
     for path in shop.store.glob("v1/**/*"):
-        os.utime(path, (time.time() - 10 * 86400 + path.stat().st_mtime % 100,) * 2)
+        os.utime(path, (path.stat().st_mtime - 10 * 86400,) * 2)  # and in the order of their publication
 
 
 def test_gc_says_what_it_would_remove_and_removes_it_only_when_told_to(shop):

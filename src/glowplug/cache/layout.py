@@ -9,6 +9,7 @@ Relative to the store's prefix::
     v1/<envelope>/lease                                      who compiles for this envelope now
     v1/<envelope>/quarantine/<generation>.json               this generation is bad, for everyone, and why
     v1/reports/<reader>/<envelope>/<generation>/<node>.json  one node's evidence against a generation
+    v1/clock                                                 empty; gc writes it to learn the store's time
 
 ``<envelope>`` and ``<generation>`` are sha256 in 64 hex digits. Reports are the only place that a reader may write to, each under a
 name of its own, so that a policy can bind an identity to its prefix.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 ROOT = "v1/"
 REPORTS = f"{ROOT}reports/"
+CLOCK = f"{ROOT}clock"
 
 
 def envelope_key(envelope: str) -> str:

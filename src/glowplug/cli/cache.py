@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glowplug.cache import gc as collecting
 from glowplug.cache.repository import Repository
 from glowplug.cache.verify import verify_shelf
-from glowplug.cli import cache_explain
+from glowplug.cli import cache_explain, cache_gc
 from glowplug.cli.output import print_json, print_table, progress_bar
 from glowplug.errors import GlowplugError
 from glowplug.printable import printable
 from glowplug.run.offline import capture_by_hand, find_envelope, find_generation, restore_ahead, understand
 from glowplug.run.options import RunOptions
 from glowplug.run.restoring import store_for, trust_for
-from glowplug.units import count, format_bytes, format_seconds, parse_seconds
+from glowplug.units import count, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from glowplug.cache.envelope import Json
@@ -248,47 +247,4 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command(epilog="Example: glowplug cache gc --store s3://bucket/glowplug --keep 1 --delete")
-def gc(
-    store: Store = None,
-    keep: Annotated[int, typer.Option(help="Generations kept for each envelope.")] = collecting.KEEP,
-    min_age: Annotated[str, typer.Option(help="Nothing younger is touched.")] = "24h",
-    delete: Annotated[bool, typer.Option("--delete", help="Remove; without it, only say what would be.")] = False,
-    trusted_keys: TrustedKeys = None,
-    as_json: AsJson = False,
-) -> None:
-    """Remove old generations and unused packs. A dry run unless --delete is given."""
-    options = RunOptions(store=store, trusted_keys=tuple(trusted_keys or ()))
-    repository = _repository(options)
-    grace_s = parse_seconds(min_age, name="--min-age")
-    removals = list(collecting.plan(repository, trust_for(options, os.environ), keep=keep, grace_s=grace_s))
-    if delete:
-        collecting.sweep(repository, removals)
-    size_bytes = sum(removal.size_bytes for removal in removals)
-    if as_json:
-        print_json({
-            "deleted": delete,
-            "bytes": size_bytes,
-            "objects": [
-                {
-                    "envelope": removal.envelope_digest, "kind": removal.kind, "digest": removal.digest,
-                    "bytes": removal.size_bytes, "age_s": round(removal.age_s), "reason": removal.reason,
-                }
-                for removal in removals
-            ],
-        })  # fmt: skip
-        return
-    if removals:
-        print_table(
-            ["ENVELOPE", "KIND", "DIGEST", "SIZE", "AGE", "REASON"],
-            [
-                [
-                    removal.envelope_digest[:12], removal.kind, removal.digest[:12], format_bytes(removal.size_bytes),
-                    format_seconds(removal.age_s), removal.reason,
-                ]
-                for removal in removals
-            ],
-        )  # fmt: skip
-    verb = "removed" if delete else "would remove"
-    hint = "" if delete or not removals else "; --delete removes them"
-    print(f"{verb} {len(removals)} objects, {format_bytes(size_bytes)}{hint}")
+app.command("gc", epilog=cache_gc.EPILOG)(cache_gc.gc)

@@ -1,0 +1,113 @@
+"""``glowplug cache gc``: remove what nobody needs from a store of compile caches."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glowplug.cache.deadline import unbounded
+from glowplug.cache.gc import KEEP, Limits, plan, store_now_s
+from glowplug.cache.quarantine.judging import judge_all
+from glowplug.cache.repository import Repository
+from glowplug.cache.sweep import sweep
+from glowplug.cli.output import print_json, print_table
+from glowplug.errors import Forbidden
+from glowplug.run.options import RunOptions
+from glowplug.run.restoring import store_for, trust_for
+from glowplug.units import count, format_bytes, format_seconds, parse_bytes, parse_seconds
+
+if TYPE_CHECKING:
+    from glowplug.cache.gc import Removal
+    from glowplug.store.base import Store
+
+EPILOG = """
+Examples:
+
+  glowplug cache gc --store s3://bucket/glowplug --keep 1 --delete
+
+  glowplug cache gc --store s3://bucket/glowplug --max-age 30d --max-bytes 200GB --delete
+"""
+
+
+def gc(
+    store: Annotated[
+        str | None, typer.Option(envvar="GLOWPLUG_STORE", help="s3://bucket/prefix or file:///folder. Default: your own store.")
+    ] = None,
+    keep: Annotated[int, typer.Option(help="Generations kept for each envelope.")] = KEEP,
+    min_age: Annotated[str, typer.Option(metavar="DURATION", help="Nothing younger is touched.")] = "24h",
+    max_age: Annotated[
+        str, typer.Option(metavar="DURATION", help="Remove an envelope for which nothing was published for so long.")
+    ] = "",
+    max_bytes: Annotated[
+        str, typer.Option(metavar="SIZE", help="Remove whole envelopes, the longest untouched first, until the store has so much.")
+    ] = "",
+    delete: Annotated[bool, typer.Option("--delete", help="Remove; without it, only say what would be.")] = False,
+    trusted_keys: Annotated[list[str] | None, typer.Option(help="Public keys, as for run.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Remove old generations and unused packs. A dry run unless --delete is given.
+
+    What latest names stays, unless its whole envelope goes by --max-age or --max-bytes; so does an envelope that a start compiles
+    for now. With --delete, the reports of readers are judged first. Safe beside starts that read and publish.
+    """
+    options = RunOptions(store=store, trusted_keys=tuple(trusted_keys or ()))
+    limits = Limits(
+        keep=keep,
+        grace_s=parse_seconds(min_age, name="--min-age"),
+        max_age_s=parse_seconds(max_age, name="--max-age") if max_age else None,
+        max_bytes=parse_bytes(max_bytes, name="--max-bytes") if max_bytes else None,
+    )
+    repository, trust = Repository(store_for(options, os.environ)), trust_for(options, os.environ)
+    condemned = judge_all(repository, trust, deadline=unbounded("gc")) if delete else []
+    now_s = _now_s(repository.store) if delete else time.time()
+    removals = list(plan(repository, trust, limits, now_s=now_s))
+    if delete:
+        removals = list(sweep(repository, removals, grace_s=limits.grace_s, now_s=now_s))
+    size_bytes = sum(removal.size_bytes for removal in removals)
+    if as_json:
+        print_json({
+            "deleted": delete,
+            "bytes": size_bytes,
+            "condemned": [{"envelope": verdict.envelope, "generation": verdict.generation} for verdict in condemned],
+            "objects": [
+                {
+                    "envelope": removal.envelope_digest, "kind": removal.kind, "digest": removal.digest, "key": removal.key,
+                    "bytes": removal.size_bytes, "age_s": round(removal.age_s), "reason": removal.reason,
+                }
+                for removal in removals
+            ],
+        })  # fmt: skip
+        return
+    for verdict in condemned:
+        print(f"generation {verdict.generation[:12]} of envelope {verdict.envelope[:12]} is in quarantine from now on")
+    _print(removals)
+    verb = "removed" if delete else "would remove"
+    hint = "" if delete or not removals else "; --delete removes them"
+    print(f"{verb} {count(len(removals), 'object')}, {format_bytes(size_bytes)}{hint}")
+
+
+def _now_s(store: Store) -> float:
+    """The store's time; this machine's where the store may not be asked by writing."""
+    try:
+        return store_now_s(store)
+    except Forbidden as error:
+        print(f"glowplug: ages are by this machine's clock: {error.line()}", file=sys.stderr)
+        return time.time()
+
+
+def _print(removals: list[Removal]) -> None:
+    if removals:
+        print_table(
+            ["ENVELOPE", "KIND", "DIGEST", "SIZE", "AGE", "REASON"],
+            [
+                [
+                    removal.envelope_digest[:12], removal.kind, removal.digest[:12], format_bytes(removal.size_bytes),
+                    format_seconds(removal.age_s), removal.reason,
+                ]
+                for removal in removals
+            ],
+        )  # fmt: skip
