@@ -156,7 +156,7 @@ def test_the_report_has_every_member_of_its_schema_and_no_other(glowplug, compil
     report = glowplug.run(*compiler).report
     assert list(report) == [
         "schema", "outcome", "reason", "wall_s", "unattributed_s", "phases", "cache", "engine", "started_at", "exit_code",
-        "publish", "notices", "weights",
+        "publish", "notices", "weights", "events",
     ]  # fmt: skip
     assert report["schema"] == "glowplug.dev/start/v1"
     assert {"envelope", "generation", "files", "bytes", "saved_s"} < set(report["cache"])

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from glowplug.run.start import Start
     from glowplug.timeline.report import StartReport
 
-_SERVING_S = 300.0  # beside a serving engine nobody waits
+_SERVING_S = 60.0  # beside a serving engine nobody waits
 _ENDED_S = 10.0  # a command has ended, and whoever called it waits
 
 

@@ -150,14 +150,14 @@ class Attempt:
     def finish(self, ended: Ended) -> None:
         """Report and publish, as far as that has not been done, and let the last output out."""
         self.conclusion.finish(ended.exit_code, lambda: self._conclude(ended.ended_s, ended.exit_code))
-        self._drain()
+        self._drain(process.stop_came)
 
     def abandon(self, ended: Ended) -> None:
         """Make room for another attempt: end what the engine has left running, and let the last output out."""
         if self._child is not None:
             self._child.end_group()
         self.start.steps.note("failed start", ended.spawned_s, ended.ended_s)
-        self._drain()
+        self._drain(lambda: process.pending_stop() is not None)  # which stays for the caller
 
     def _start_pumps(self, on_line: Callable[[str], None]) -> list[Pump]:
         """What passes the output through, at work already; nothing where no thread can be had, and the engine writes by itself."""
@@ -204,9 +204,9 @@ class Attempt:
         if watcher is not None:
             watcher.join(grace.remaining_s)
 
-    def _drain(self) -> None:
+    def _drain(self, gave_up: Callable[[], bool]) -> None:
         for pump in self._pumps:
-            pump.drain(process.stop_came)
+            pump.drain(gave_up)
             if pump.error is not None and not isinstance(pump.error, BrokenPipeError):  # a reader that has gone knows that itself
                 self.start.console.warn(f"the engine's output could not be written: {pump.error.strerror}; the rest of it is lost")
 

@@ -67,13 +67,13 @@ class Conclusion:
         self._keep(report)
         if not ended_early:
             self._show(report)
-            self.speak(prepared, report, log)
         if ended_early:
             published = PublishReport("skipped", f"the command ended with exit code {exit_code}")
         else:
             self.publishing = Deadline(self.start.options.publish_deadline_s, step="publish")
             if exit_code is None and self.gone:
                 self.publishing.cancel(_ENGINE_GONE)
+            self.speak(prepared, report, log)
             from glowplug.run.publishing import Publications  # noqa: PLC0415  not while the engine waits to be spawned
 
             publications = Publications(self.start, prepared, report)

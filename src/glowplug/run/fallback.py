@@ -102,7 +102,8 @@ def _once_more(start: Start, attempt: Attempt, ended: Ended, weights: Weights, *
     accuser = Accuser(start)
     if sure:
         accuser.engine_died(prepared, ended, reason)
-    second = Attempt(replace(start, weights=weights), attempt.program, _without_cache(start, prepared, reason), started, accuser)
+    cold = _without_cache(start, prepared, reason, spawned_s=ended.spawned_s)
+    second = Attempt(replace(start, weights=weights), attempt.program, cold, started, accuser)
     last = second.live()
     if last.exit_code and not last.told and not last.was_ready:
         accuser.withdraw()
@@ -147,13 +148,13 @@ def _is_out_of_memory(killed: int | None) -> bool:
     return killed is not None and killed != oom_kills()
 
 
-def _without_cache(start: Start, prepared: Prepared, reason: str) -> Prepared:
+def _without_cache(start: Start, prepared: Prepared, reason: str, *, spawned_s: float) -> Prepared:
     """The same start with nothing in its live folder. Without a live folder, if that can't be emptied."""
     lookup = prepared.search.lookup
     if lookup.state == "restored":
         lookup = Lookup("refused", reason)
     search = replace(prepared.search, lookup=lookup, manifest=None, restored=None)
-    cold = replace(prepared, search=search, before={}, late=None)
+    cold = replace(prepared, search=search, before={}, late=None, lost_s=start.clock.now_s() - spawned_s)
     if prepared.live is None:
         return cold
     try:

@@ -172,4 +172,4 @@ def _cold_start_s(prepared: Prepared, report: StartReport) -> float | None:
     """What a start without a cache costs: this one, if it was one; else what the restored generation says."""
     if prepared.search.manifest is not None:
         return prepared.search.manifest.cold_start_s
-    return None if prepared.before else report.wall_s
+    return None if prepared.before else report.wall_s - prepared.lost_s

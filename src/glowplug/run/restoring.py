@@ -103,6 +103,7 @@ class Prepared:
         identity: what this start may do to the store; None where the cache takes no part.
         late: the restore, where the engine is spawned while it goes on; ``settled`` ends it.
         flight: the lease of a start that compiles for others; ``Flight.finish`` gives it back.
+        lost_s: seconds that an attempt took which died of the cache, before this one.
     """
 
     launch: Launch
@@ -115,6 +116,7 @@ class Prepared:
     identity: Identity | None = None
     late: Late | None = None
     flight: Flight | None = None
+    lost_s: float = 0.0
 
     def settled(self) -> Prepared:
         """The same with all that is known by now: how a late restore has ended, and what it brought.
