@@ -138,9 +138,20 @@ def test_a_thief_with_a_readers_credentials_can_take_a_cache_away_and_nothing_el
     thief = open_store(STORE, env=guarded.env_of("reader"))
     for node in ("0" * 16, "1" * 16):
         lie = testimony.Testimony(
-            envelope=latest.split("/")[1], generation=generation, kind="died", node=node, reader=policies.READER,
-            at=testimony.now(), reason="invented", engine="generic", engine_version=None, exit_code=1, signal=None, seconds=1.0, lines=(),
-        )  # fmt: skip
+            envelope=latest.split("/")[1],
+            generation=generation,
+            kind="died",
+            node=node,
+            reader=policies.READER,
+            at=testimony.now(),
+            reason="invented",
+            engine="generic",
+            engine_version=None,
+            exit_code=1,
+            signal=None,
+            seconds=1.0,
+            lines=(),
+        )
         testimony.report(thief, lie)
     ended = run(machine("writer", **keys["signs"]), *compiler)
     assert (ended.code, ended.report["outcome"]) == (0, "hit")
