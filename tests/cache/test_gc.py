@@ -8,8 +8,7 @@ from cache_samples import DIGEST, STRANGER, TRUST, compress, entry, make_tree, m
 
 from glowplug.cache import layout
 from glowplug.cache.envelope import canonical_json
-from glowplug.cache.gc import Limits, Removal, plan, store_now_s
-from glowplug.cache.lease import Holder, State
+from glowplug.cache.gc import Limits, plan
 from glowplug.cache.repository import Repository
 from glowplug.cache.sweep import sweep
 from glowplug.errors import ObjectNotFound, UsageError
@@ -161,7 +160,7 @@ def test_a_broken_pointer_neither_stops_the_collection_nor_costs_the_newest(repo
     assert stored(repository) == names(made[2])
 
 
-def test_keeping_none_is_refused(repository):
+def test_keeping_none_is_refused():
     with pytest.raises(UsageError, match="--keep"):
         Limits(keep=0)
 
