@@ -44,7 +44,7 @@ def test_a_torn_file_of_a_generation_is_seen(tmp_path, launcher, folders):
     [tree] = node.live.glob("*")
     (tree / "inductor" / "2" / "graph.so").write_bytes(b"torn")
     assert node.torn(tree) == ["inductor/2/graph.so"]
-    assert node.start(place, "run").code == 1
+    assert node.start(place, "run", "--no-restore").code == 1
     assert node.engines() == (2, ["ended loaded=0 compiled=8 torn=0", "ended loaded=8 compiled=0 torn=1"])
 
 

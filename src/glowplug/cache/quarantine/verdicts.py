@@ -127,7 +127,7 @@ def verdict_on(store: Store, envelope: str, generation: str) -> Verdict | None:
     except (ValueError, RecursionError):
         tree = None
     tree = tree if isinstance(tree, dict) else {}
-    by = tree.get("by") if tree.get("by") in {"reports", "verification"} else "hand"
+    by = tree.get("by") if tree.get("by") in ("reports", "verification") else "hand"
     evidence = tree.get("evidence")
     return Verdict(
         envelope=envelope,
