@@ -106,7 +106,7 @@ def test_ls_as_json(shop):
     code, documents = shop.json("ls")
     assert code == 0
     [ours] = [document for document in documents if document["envelope"] == shop.envelope]
-    assert set(ours) == {"envelope", "engine", "model", "latest", "generations", "bytes", "modified_s"}
+    assert set(ours) == {"envelope", "engine", "model", "latest", "generations", "quarantined", "bytes", "modified_s"}
     assert (ours["generations"], ours["engine"]) == (2, "generic")
     assert abs(ours["modified_s"] - time.time()) < 3600
 

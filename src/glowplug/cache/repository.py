@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _EVICTED = "evicted"
 _GENERATION_KEY = re.compile(r"v1/([0-9a-f]{64})/generations/([0-9a-f]{64})\.json")
+_QUARANTINE_KEY = re.compile(r"v1/([0-9a-f]{64})/quarantine/([0-9a-f]{64})\.json")
 _PACK_KEY = re.compile(r"v1/([0-9a-f]{64})/packs/([0-9a-f]{64})\.tar\.zst")
 
 
@@ -60,6 +61,8 @@ class Shelf:
     generations: tuple[Stored, ...]
     """Newest first. ``size_bytes`` is the manifest's own."""
     packs: tuple[Stored, ...]
+    bad: frozenset[str] = frozenset()
+    """Digests of the generations in quarantine, also of those that are gone."""
 
     @property
     def size_bytes(self) -> int:
@@ -170,12 +173,15 @@ class Repository:
         """
         generations: dict[str, list[Stored]] = defaultdict(list)
         packs: dict[str, list[Stored]] = defaultdict(list)
+        bad: dict[str, set[str]] = defaultdict(set)
         digests: set[str] = set()
         for info in self.store.list(layout.ROOT + envelope_prefix):
             digest = info.key[len(layout.ROOT) :].partition("/")[0]
             if not _DIGEST.fullmatch(digest) or info.key == layout.lease_key(digest):  # a start that compiles has left nothing yet
                 continue
             digests.add(digest)
+            if match := _QUARANTINE_KEY.fullmatch(info.key):
+                bad[digest].add(match[2])
             for pattern, shelf in ((_GENERATION_KEY, generations), (_PACK_KEY, packs)):
                 if match := pattern.fullmatch(info.key):
                     shelf[digest].append(Stored(match[2], info.size_bytes, info.modified_s))
@@ -185,7 +191,7 @@ class Repository:
             except BadManifest:
                 latest = None
             newest_first = sorted(generations[digest], key=lambda stored: -stored.modified_s)
-            yield Shelf(digest, latest, tuple(newest_first), tuple(packs[digest]))
+            yield Shelf(digest, latest, tuple(newest_first), tuple(packs[digest]), frozenset(bad[digest]))
 
     def evict(self, envelope_digest: str, *, before_s: float) -> bool:
         """Make the pointer name nothing, so that readers find a miss and a publisher that began before finds that it has moved.

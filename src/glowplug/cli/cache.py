@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glowplug.cache.quarantine.verdicts import verdict_on
 from glowplug.cache.repository import Repository
 from glowplug.cache.verify import verify_shelf
-from glowplug.cli import cache_explain, cache_gc
+from glowplug.cli import cache_explain, cache_gc, cache_quarantine
 from glowplug.cli.output import print_json, print_table, progress_bar
 from glowplug.errors import GlowplugError
 from glowplug.printable import printable
@@ -22,6 +23,7 @@ from glowplug.units import count, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from glowplug.cache.envelope import Json
+    from glowplug.cache.repository import Shelf
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -77,13 +79,15 @@ def ls(store: Store = None, as_json: AsJson = False) -> None:
                 "model": model,
                 "latest": shelf.latest.generation if shelf.latest else None,
                 "generations": len(shelf.generations),
+                "quarantined": len(_bad(shelf)),
                 "bytes": shelf.size_bytes,
                 "modified_s": newest_s,
             }
         )
         age = format_seconds(max(0.0, time.time() - newest_s)) if shelf.generations else "-"
+        bad = f" ({len(_bad(shelf))} bad)" if _bad(shelf) else ""
         rows.append([
-            shelf.envelope_digest[:12], str(len(shelf.generations)), format_bytes(shelf.size_bytes), age, engine, model,
+            shelf.envelope_digest[:12], f"{len(shelf.generations)}{bad}", format_bytes(shelf.size_bytes), age, engine, model,
         ])  # fmt: skip
     if as_json:
         print_json(documents)
@@ -91,6 +95,11 @@ def ls(store: Store = None, as_json: AsJson = False) -> None:
         print_table(["ENVELOPE", "GENERATIONS", "SIZE", "AGE", "ENGINE", "MODEL"], rows)
     else:
         print(f"{repository.store.url} holds no caches")
+
+
+def _bad(shelf: Shelf) -> frozenset[str]:
+    """Its generations that are in quarantine, as far as they are still there."""
+    return shelf.bad.intersection(stored.digest for stored in shelf.generations)
 
 
 def _what(repository: Repository, envelope_digest: str) -> tuple[str, str]:
@@ -118,12 +127,14 @@ def show(
     digest = find_envelope(repository, envelope)
     chosen = find_generation(repository, digest, generation)
     manifest = repository.load(digest, chosen, trust_for(options, os.environ))
+    verdict = verdict_on(repository.store, digest, chosen)
     if as_json:
         print_json(
             {
                 "envelope": digest,
                 "components": dict(manifest.envelope.components),
                 "generation": chosen,
+                "quarantine": verdict.reason if verdict else None,
                 "created_at": manifest.created_at,
                 "producer": manifest.producer,
                 "cold_start_s": manifest.cold_start_s,
@@ -137,6 +148,8 @@ def show(
     for path, value in manifest.envelope.flat().items():
         print(printable(f"  {path} = {value}"))
     print(f"generation  {chosen}")
+    if verdict is not None:
+        print(f"  in quarantine: {verdict.reason}")
     print(printable(f"  created {manifest.created_at} by {manifest.producer}"))
     packed = format_bytes(manifest.pack.size_bytes)
     print(f"  {count(len(manifest.files), 'file')}, {format_bytes(manifest.size_bytes)}, pack of {packed}")
@@ -218,15 +231,16 @@ def verify(
     repository = _repository(options)
     trust = trust_for(options, os.environ)
     prefix = find_envelope(repository, envelope) if envelope else ""
+    shelves = list(repository.shelves(prefix))
+    bad = {(shelf.envelope_digest, generation) for shelf in shelves for generation in shelf.bad}
     with progress_bar("verifying") as progress:
-        findings = [
-            finding for shelf in repository.shelves(prefix) for finding in verify_shelf(repository, shelf, trust, progress=progress)
-        ]
+        findings = [finding for shelf in shelves for finding in verify_shelf(repository, shelf, trust, progress=progress)]
     if as_json:
         print_json([
             {
                 "envelope": finding.envelope_digest, "generation": finding.generation, "files": finding.files,
                 "bytes": finding.size_bytes, "problem": finding.problem,
+                "quarantined": (finding.envelope_digest, finding.generation) in bad,
             }
             for finding in findings
         ])  # fmt: skip
@@ -236,7 +250,8 @@ def verify(
             [
                 [
                     finding.envelope_digest[:12], finding.generation[:12], str(finding.files), format_bytes(finding.size_bytes),
-                    finding.problem or "good",
+                    finding.problem
+                    or ("good, but in quarantine" if (finding.envelope_digest, finding.generation) in bad else "good"),
                 ]
                 for finding in findings
             ],
@@ -248,3 +263,4 @@ def verify(
 
 
 app.command("gc", epilog=cache_gc.EPILOG)(cache_gc.gc)
+app.command("quarantine", epilog=cache_quarantine.EPILOG)(cache_quarantine.quarantine)

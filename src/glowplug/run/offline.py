@@ -14,11 +14,14 @@ from glowplug.cache.capture import Captured, capture
 from glowplug.cache.deadline import unbounded
 from glowplug.cache.keyring import config_home, load_publishing
 from glowplug.cache.live import claim
+from glowplug.cache.quarantine import choose, cleanse, noted
+from glowplug.cache.quarantine.traces import sources
+from glowplug.cache.quarantine.verdicts import condemned
 from glowplug.cache.repository import Repository
 from glowplug.cache.restore import Restored, restore
 from glowplug.cache.secrets import SecretScan
 from glowplug.engines.registry import recognise
-from glowplug.errors import BadManifest, ObjectNotFound, UsageError
+from glowplug.errors import BadManifest, LocalError, ObjectNotFound, UsageError
 from glowplug.run.restoring import describe, store_for, trust_for
 
 if TYPE_CHECKING:
@@ -55,7 +58,7 @@ def restore_ahead(
         progress: told the bytes done since the last call, and the bytes in all.
 
     Raises:
-        ObjectNotFound: nothing has been published for it.
+        ObjectNotFound: nothing has been published for it that is not in quarantine.
         LocalError: the folder is in use by a running engine.
         GlowplugError: as ``cache.restore.restore`` and ``Repository.load``.
     """
@@ -69,8 +72,13 @@ def restore_ahead(
             object=envelope.digest,
             hint="glowplug cache explain tells why",
         )
-    manifest = repository.load(envelope.digest, pointer.generation, trust_for(options, env))
+    trust = trust_for(options, env)
+    choice = choose(repository, envelope.digest, pointer, trust, live_base=base, deadline=unbounded("restore"))
+    manifest = choice.manifest
+    if manifest is None:
+        raise ObjectNotFound(choice.reason, object=envelope.digest, hint="the next cold start publishes another")
     with claim(base, envelope.digest, slots=1) as live:
+        cleanse(live.path, choice.bad)
         restored = restore(
             store,
             layout.pack_key(envelope.digest, manifest.pack.sha256),
@@ -88,7 +96,7 @@ def capture_by_hand(
     """Publish what lies in a command's live folder.
 
     Raises:
-        LocalError: there is nothing, or the folder is in use by a running engine.
+        LocalError: there is nothing, it has held a bad generation, or the folder is in use by a running engine.
         GlowplugError: as ``cache.capture.capture``; UsageError if there is no key to sign with.
     """
     launch, envelope, base = understand(options, argv, env)
@@ -101,6 +109,7 @@ def capture_by_hand(
     except BadManifest:
         pointer = None  # it names nothing, and is replaced
     with claim(base, envelope.digest, slots=1) as live:
+        _refuse_tainted(live.path, noted(base) | condemned(repository.store, envelope.digest))
         captured = capture(
             repository,
             envelope,
@@ -116,6 +125,17 @@ def capture_by_hand(
             progress=progress,
         )
         return captured, live.path
+
+
+def _refuse_tainted(live: Path, bad: frozenset[str]) -> None:
+    """Stop before a bad generation's files are published again under another name."""
+    held = [generation for generation in sources(live) if generation in bad]
+    if held:
+        raise LocalError(
+            f"{live} has held generation {held[0][:12]}, which is in quarantine",
+            object=str(live),
+            hint="run the command once, which empties the folder, or glowplug cache quarantine --lift",
+        )
 
 
 def find_envelope(repository: Repository, prefix: str) -> str:
