@@ -104,7 +104,7 @@ def poisoners(arguments: Arguments, env: Mapping[str, str], *, version: str | No
     if arguments.model is not None and "://" in arguments.model:
         what = "vLLM hashes the model's URL, and the folder below HOME where it keeps the model's small files"
         remedy = "use one URL and one HOME everywhere, or let glowplug run stream the weights: then the content counts"
-        yield Poisoner("the model's URL", without_credentials(arguments.model), "note", "both", what, remedy)
+        yield Poisoner("--model", without_credentials(arguments.model), "note", "both", what, remedy)
 
 
 def _of(
