@@ -59,6 +59,11 @@ begun = time.monotonic()
 def say(text):
     print(f"(EngineCore pid={os.getpid()}) INFO 11-29 16:10:30 [core.py:1] {text}", file=sys.stderr, flush=True)
 
+# As its imports would: it does not look into its cache while that is still being restored.
+time.sleep(0.2)
+staging = pathlib.Path(os.environ.get("VLLM_CACHE_ROOT", "/nonexistent")).parent / ".glowplug"
+while list(staging.glob("staging-*")):
+    time.sleep(0.01)
 say("Starting to load model ...")
 if option("--load-format") == "glowplug":  # as the loader does it, without torch
     import hashlib
