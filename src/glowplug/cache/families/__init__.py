@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from glowplug.cache.families.base import Family, Group, chosen, environment
+from glowplug.cache.families.base import Family, chosen, environment
 from glowplug.cache.families.kernels import CUDA_DRIVER, CUTE_DSL, DEEP_GEMM, FLASHINFER, TILELANG, TVM_FFI
 from glowplug.cache.families.torch import INDUCTOR, INDUCTOR_HEADERS, TORCH_EXTENSIONS, TRITON, VLLM
 
@@ -30,7 +30,6 @@ __all__ = [
     "TVM_FFI",
     "VLLM",
     "Family",
-    "Group",
     "chosen",
     "environment",
 ]
