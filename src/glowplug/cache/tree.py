@@ -90,7 +90,7 @@ def complete(root: Path, families: Iterable[Family], files: Sequence[TreeFile]) 
         for group in family.incomplete(Kept(root / family.name, home / family.name, paths)):
             bad[f"{prefix}{group.path}".rstrip("/")] = group.lacks
     return [file for file in files if bad.keys().isdisjoint(_and_above(file.path))], [
-        f"{path}: {lacks}" for path, lacks in bad.items()
+        f"{path}: {lacks}" for path, lacks in sorted(bad.items())
     ]
 
 
