@@ -124,7 +124,10 @@ def _size(text: str, name: str) -> int:
     if re.fullmatch(r"\s*\d+(\.\d+)?\s*", text):
         number = text.strip()
         raise UsageError(f"{name}: {number} has no unit", object=name, hint=f"write {number}GB or {number}GiB")
-    size_bytes = parse_bytes(text, name=name)
+    try:
+        size_bytes = parse_bytes(text, name=name)
+    except UsageError as error:
+        raise UsageError(error.message, object=name, hint="write 512MiB, 2GB or 1.5GiB") from None
     if size_bytes < 1:
         raise UsageError(f"{name}: {text} is nothing", object=name, hint="write a size such as 67GB")
     return size_bytes

@@ -96,7 +96,7 @@ def _limits(question: Question, chunk: int, measured: int | None, notebook: Note
     instance = question.instance
     if question.bandwidth is not None:
         limits["--bandwidth"] = _Limit(question.bandwidth, "measured", ())
-    elif measured is not None:
+    elif measured is not None and question.via in {"endpoint", "nat"}:
         limits["reports"] = _Limit(measured, "measured", ())
     elif question.via in {"nvme", "root"}:
         return _disk(question, notebook)

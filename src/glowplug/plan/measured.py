@@ -18,7 +18,7 @@ from glowplug.timeline.report import StartReport
 from glowplug.units import MIB, count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from glowplug.plan.model import Model
@@ -105,7 +105,7 @@ class Measured:
             return found
         return _term(
             "compile",
-            [_seconds(report, "compile") + report.cache.saved_s for report in hits if report.cache.saved_s is not None],
+            [max(0.0, _seconds(report, "compile") + report.cache.saved_s) for report in hits if report.cache.saved_s is not None],
             note="with the seconds that the cache saved",
         )
 
@@ -128,9 +128,5 @@ def _is_same_model(report: StartReport, model: Model) -> bool:
 def _term(phase: str, values: Sequence[float], *, note: str = "") -> Term | None:
     if not values:
         return None
-    pick: Callable[[Sequence[float]], float] = median
     told = count(len(values), "report")
-    return Term(
-        phase, max(0.0, pick(values)), max(0.0, min(values)), max(0.0, *values, 0.0), "measured",
-        note=f"{told}, {note}" if note else told,
-    )  # fmt: skip
+    return Term(phase, median(values), min(values), max(values), "measured", note=f"{told}, {note}" if note else told)

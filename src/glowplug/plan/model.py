@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from glowplug.errors import LocalError, ObjectNotFound, UsageError
+from glowplug.errors import ObjectNotFound, UsageError
 from glowplug.plan.architecture import parse_architecture
 from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.checkpoint.totals import by_dtype, total
@@ -69,7 +69,7 @@ def read_model(uri: str, *, config: Path | None = None, env: Mapping[str, str] |
     try:
         try:
             checkpoint = open_checkpoint(source)
-        except (ObjectNotFound, LocalError) as error:
+        except ObjectNotFound as error:
             if "://" in uri or uri.count("/") != 1 or uri.startswith((".", "/")):
                 raise
             hint = "a name of the Hugging Face hub isn't read: give s3://..., a folder, or --weights 65GB --config config.json"

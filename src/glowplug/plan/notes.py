@@ -83,9 +83,6 @@ def _of_host(question: Question, host: HostNeeds) -> Iterator[str]:
             yield "RUNAI_STREAMER_MEMORY_LIMIT lowers it: by default 40 GB in each process, and no limit when distributed."
     if host.buffer == "windowed":
         yield "Weights pass through a window of host memory, since all of them beside the engine would not fit."
-    store = question.instance.nvme_bytes if question.instance is not None and question.via == "nvme" else None
-    if store is not None and host.weights_disk_bytes + host.cache_disk_bytes > store:
-        yield f"The instance store of {both(store)} does not hold {both(host.weights_disk_bytes)} of weights and the compile cache."
     if host.root_volume_bytes > DEFAULT_ROOT_BYTES:
         yield (
             f"A default root volume of {format_bytes(DEFAULT_ROOT_BYTES)} is too small: "

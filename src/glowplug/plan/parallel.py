@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from glowplug.errors import UsageError
@@ -100,14 +101,23 @@ def fit(question: Question, model: Model) -> Fit:
     )
 
 
-def would_fit(question: Question, model: Model) -> list[str]:
-    """Instance types that hold the model, the least accelerator memory first, one of each family."""
+def would_fit(question: Question, model: Model, *, kind: str = "") -> list[str]:
+    """Instance types that hold the model, the least accelerator memory first, one of each family.
+
+    With an accelerator, those that have enough of it; otherwise of ``kind``, or of any: but quantised checkpoints are for GPUs.
+    GPUs without bfloat16 are not proposed.
+    """
+    named = question.device
+    is_quantised = model.architecture is not None and bool(model.architecture.quantization)
+    kinds = {kind} if kind else {"gpu"} if is_quantised else {"gpu", "neuron"}
     found: dict[str, tuple[int, int, str]] = {}
     for instance in instances().values():
-        if instance.unserved or _least(question, model, instance) is None:
+        accelerator = instance.accelerator
+        is_proposed = accelerator is named if named else accelerator.kind in kinds and not accelerator.note
+        if instance.unserved or not is_proposed or _least(question, model, instance) is None:
             continue
         family = instance.name.partition(".")[0]
-        rank = (instance.devices * instance.accelerator.memory_bytes, instance.memory_bytes, instance.name)
+        rank = (instance.devices * accelerator.memory_bytes, instance.memory_bytes, instance.name)
         found[family] = min(found.get(family, rank), rank)
     return [name for _, _, name in sorted(found.values())[:_MOST_SUGGESTIONS]]
 
@@ -165,10 +175,11 @@ def _too_large(question: Question, model: Model, accelerator: Accelerator, tp: i
 
 
 def _what_would(question: Question, model: Model, is_kv: bool) -> str:
-    from dataclasses import replace  # noqa: PLC0415  for an error only
-
-    free = replace(question, tp=None, instance=None, accelerator=None)
-    names = would_fit(free, model)
+    here = replace(question, tp=None)
+    if question.tp is not None and question.instance is not None and (tp := _least(here, model, question.instance)) is not None:
+        return f"TP {tp} would"
+    anywhere = replace(here, instance=None, accelerator=None)
+    names = would_fit(anywhere, model, kind=question.device.kind if question.device else "") or would_fit(anywhere, model)
     less = "less --max-model-len or --batch, --kv-dtype fp8, or " if is_kv else ""
     if names:
         return f"what would: {less}{' or '.join(names)}"

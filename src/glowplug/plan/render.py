@@ -206,8 +206,8 @@ def _operations(plan: Plan) -> Iterator[tuple[str, str]]:
         yield (
             "scale out",
             (
-                f"at {scaling.running} running requests a replica, at the latest at {scaling.waiting} waiting; a new one serves "
-                f"{format_seconds(scaling.lead_s)} later (load growing {plan.question.growth_per_minute:.0%} a minute)"
+                f"at {count(scaling.running, 'running request')} a replica, at the latest at {scaling.waiting} waiting; a new one "
+                f"serves {format_seconds(scaling.lead_s)} later (load growing {plan.question.growth_per_minute:.0%} a minute)"
             ),
         )
         yield (
