@@ -13,7 +13,7 @@ from glowplug.inject.boot import restore_locale
 from glowplug.run.clock import Clock
 from glowplug.run.options import RunOptions
 from glowplug.run.supervisor import supervise
-from glowplug.units import parse_bandwidth, parse_seconds
+from glowplug.units import parse_bandwidth, parse_bytes, parse_seconds
 
 _CLOCK = Clock()
 
@@ -73,6 +73,19 @@ def run(
             help="How long a start waits for another one that compiles the same. 0: never.",
         ),
     ] = "120s",
+    node_store: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            envvar="GLOWPLUG_NODE_STORE",
+            readable=False,  # as for --cache-dir
+            help="Keep what was fetched in this folder of the node, for the next start on it. Default: nowhere.",
+        ),
+    ] = None,
+    node_store_size: Annotated[
+        str,
+        typer.Option(metavar="SIZE", envvar="GLOWPLUG_NODE_STORE_SIZE", help="How much is kept there; the longest unused goes."),
+    ] = "20GB",
     publish_interval: Annotated[
         str,
         typer.Option(
@@ -181,6 +194,8 @@ def run(
         restore_deadline_s=parse_seconds(restore_deadline, name="--restore-deadline"),
         publish_deadline_s=parse_seconds(publish_deadline, name="--publish-deadline"),
         wait_s=parse_seconds(wait, name="--wait"),
+        node_store=node_store,
+        node_store_bytes=parse_bytes(node_store_size, name="--node-store-size"),
         publish_interval_s=parse_seconds(publish_interval, name="--publish-interval"),
         settle_s=parse_seconds(settle, name="--settle"),
         ready_timeout_s=parse_seconds(ready_timeout, name="--ready-timeout"),

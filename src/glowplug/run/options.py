@@ -25,6 +25,8 @@ class RunOptions:
         restore_deadline_s: after so many seconds without a complete restore the engine starts cold.
         publish_deadline_s: after so many seconds a capture is given up.
         wait_s: for so many seconds a start waits for another that compiles the same; 0 never waits.
+        node_store: where packs and manifests are kept for the next start on this node; None for nowhere.
+        node_store_bytes: how much is kept there at most.
         publish_interval_s: how often at most a serving engine's later compilations are published; 0 for never.
         settle_s: how long the cache tree must not change before it is captured.
         ready_timeout_s: after so many seconds without readiness nothing is captured any more; the engine is left alone.
@@ -54,6 +56,8 @@ class RunOptions:
     restore_deadline_s: float = 30.0
     publish_deadline_s: float = 300.0
     wait_s: float = 120.0
+    node_store: Path | None = None
+    node_store_bytes: int = 20_000_000_000
     publish_interval_s: float = 900.0
     settle_s: float = 3.0
     ready_timeout_s: float = 3600.0

@@ -9,6 +9,7 @@ from glowplug.cache.keyring import load_signer
 from glowplug.cache.repository import Repository
 from glowplug.errors import UsageError
 from glowplug.run.identity import identity_of
+from glowplug.run.nearby import nearby
 from glowplug.run.restoration import Restoration
 from glowplug.run.restoring import Prepared, Search, claim_live, describe, store_for, trust_for
 from glowplug.run.start import describe_error
@@ -42,7 +43,7 @@ class Preparing:
         envelope, base = describe(prepared.launch, self.start.options, self.start.env)
         identity = identity_of(self.start.options, self.start.env)
         trust = trust_for(self.start.options, self.start.env)
-        store = store_for(self.start.options, self.start.env)
+        store = nearby(store_for(self.start.options, self.start.env), self.start, trust)
         begun_s = self.start.clock.now_s()
         self.start.steps.note("envelope", 0.0, begun_s)
         prepared = replace(prepared, envelope=envelope, store_url=store.url, repository=Repository(store), identity=identity)
