@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -150,6 +151,32 @@ def test_the_engines_own_records_are_compared_where_both_reports_hold_one(shop, 
     assert "  VLLM_NIXL_SIDE_CHANNEL_PORT " in text
     assert [cause["path"] for cause in shop.json(*files)["against"]["engine_key"]] == ["VLLM_NIXL_SIDE_CHANNEL_PORT"]
     assert "The engine recorded equal keys for both." in shop.explain(*files[:3], files[1]).out.decode()
+
+
+def test_the_engines_own_records_are_compared_with_what_lies_in_the_store_and_on_this_node(tmp_path):
+    shop = Shop(tmp_path)
+    words = stand_ins.vllm(tmp_path).words
+    script = Path(words[0])
+    plain = script.read_text()
+    for host, value in (("10.0.3.17", "a"), ("10.0.9.4", "b")):
+        line = f"(rank / 'cache_key_factors.json').write_text({json.dumps(records({'VLLM_X': value}))!r})"
+        script.write_text(plain.replace("factors = {", f"{line}\nfactors = {{", 1))
+        with shop.begin(*words, env={"VLLM_P2P_SIDE_CHANNEL_HOST": host}) as running:
+            running.wait_for("published generation")
+            running.signal(15)
+            published = running.end().report["cache"]["envelope"]
+        if value == "a":
+            there = published
+            shop.forget()
+    document = shop.json("--against", there, command=words, env={"VLLM_P2P_SIDE_CHANNEL_HOST": "10.0.9.4"})["against"]
+    assert [cause["path"] for cause in document["causes"]] == ["environment.VLLM_P2P_SIDE_CHANNEL_HOST"]
+    assert [(cause["path"], cause["ours"], cause["theirs"]) for cause in document["engine_key"]] == [("VLLM_X", '"b"', '"a"')]
+    pack = next((shop.store / "v1" / there / "packs").iterdir())
+    pack.write_bytes(b"no pack")
+    assert (
+        shop.json("--against", there, command=words, env={"VLLM_P2P_SIDE_CHANNEL_HOST": "10.0.9.4"})["against"]["engine_key"]
+        is None
+    )
 
 
 @pytest.mark.parametrize(

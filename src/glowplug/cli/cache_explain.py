@@ -23,7 +23,7 @@ from glowplug.run.console import terminal_width
 from glowplug.run.offline import understand
 from glowplug.run.options import RunOptions
 from glowplug.run.restoring import store_for, trust_for
-from glowplug.run.sides import Comparison, Side, compare_sides, side_from_file, side_from_text
+from glowplug.run.sides import Comparison, Side, compare_sides, side_from_file, side_from_text, with_record
 from glowplug.units import count, format_seconds
 
 if TYPE_CHECKING:
@@ -77,10 +77,13 @@ def explain(
         ours = side_from_file(report)
     else:
         launch, envelope, base = understand(options, command or [], os.environ)
-        ours = Side(envelope, "this command")
+        ours = Side(envelope, "this command", _record(launch, live_folder(base, envelope.digest)))
     poisoners = launch.poisoners if launch else ()
     if against is not None:
-        theirs = side_from_text(against, Repository(store_for(options, os.environ)))
+        repository = Repository(store_for(options, os.environ))
+        theirs = side_from_text(against, repository)
+        if theirs.record is None and ours.record is not None:
+            theirs = with_record(theirs, repository, trust_for(options, os.environ), deadline=Deadline(_LOOK_S, step="explain"))
         comparison = compare_sides(ours, theirs)
         if as_json:
             print_json({**_head(ours, poisoners), "against": {"envelope": theirs.envelope.digest, **_compared(comparison)}})
@@ -97,6 +100,12 @@ def explain(
     else:
         _print_neighbours(ours, state, found)
         _print_poisoners(poisoners)
+
+
+def _record(launch: Launch, live: Path) -> Json:
+    """What the last start on this node recorded."""
+    record = launch.key_record(live, ())
+    return None if record is None else dict(record)
 
 
 def _state(options: RunOptions, ours: Side, launch: Launch | None, base: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from glowplug.cache.envelope import Json
     from glowplug.cache.explain.causes import Cause
@@ -33,3 +33,16 @@ def compare_records(engine: str, ours: Json, theirs: Json) -> list[Cause]:
     from glowplug.engines.vllm.why_unused import factors  # noqa: PLC0415  the same
 
     return factors(KeyFactors.from_json(ours), KeyFactors.from_json(theirs))
+
+
+def record_path(engine: str, paths: Collection[str]) -> str | None:
+    """Which of a generation's files is the engine's record of its own key; None if there is none, or there are several keys."""
+    if engine != "vllm":
+        return None
+    from glowplug.cache.families import VLLM  # noqa: PLC0415  the same
+    from glowplug.engines.vllm.key_factors import FILE_NAME  # noqa: PLC0415  the same
+
+    found = sorted(
+        path for path in paths if path.startswith(f"{VLLM.name}/torch_compile_cache/") and path.endswith(f"/{FILE_NAME}")
+    )
+    return found[0] if len({path.split("/")[2] for path in found}) == 1 else None

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from glowplug.cache.envelope import SCHEMA as ENVELOPE
 from glowplug.cache.envelope import Envelope, canonical_json
 from glowplug.cache.explain.causes import causes
-from glowplug.engines.knowledge import compare_records, known_causes
-from glowplug.errors import IntegrityError, UsageError
+from glowplug.cache.explain.members import read_member
+from glowplug.engines.knowledge import compare_records, known_causes, record_path
+from glowplug.errors import GlowplugError, IntegrityError, UsageError
 from glowplug.run.offline import find_envelope
 from glowplug.timeline.report import SCHEMA as REPORT
 
 if TYPE_CHECKING:
+    from glowplug.cache.deadline import Deadline
     from glowplug.cache.envelope import Json
     from glowplug.cache.explain.causes import Cause
     from glowplug.cache.repository import Repository
+    from glowplug.cache.trust import Trust
 
 _MOST_BYTES = 16 * 1024 * 1024
 
@@ -126,6 +129,27 @@ class Comparison:
     causes: tuple[Cause, ...]
     factors: tuple[Cause, ...]
     recorded: bool
+
+
+def with_record(theirs: Side, repository: Repository, trust: Trust, *, deadline: Deadline) -> Side:
+    """The same with what the engine recorded in the newest generation of the store for its envelope, if that can be had.
+
+    The signature is verified first. Reads the pack up to the record, so it is for a person who waits. Never fails.
+    """
+    digest = theirs.envelope.digest
+    try:
+        pointer = repository.latest(digest)
+        if pointer is None:
+            return theirs
+        manifest = repository.load(digest, pointer.generation, trust)
+        sizes = {entry.path: entry.size_bytes for entry in manifest.files}
+        path = record_path(theirs.engine, sizes)
+        if path is None or sizes[path] > _MOST_BYTES:
+            return theirs
+        record = json.loads(read_member(repository.store, manifest, path, deadline=deadline))
+    except (GlowplugError, ValueError, RecursionError):
+        return theirs
+    return replace(theirs, record=record)
 
 
 def compare_sides(ours: Side, theirs: Side) -> Comparison:

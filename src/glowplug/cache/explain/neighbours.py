@@ -73,7 +73,7 @@ def neighbours(
         RemoteError: the store can't be listed.
         LocalError: no thread can be started.
     """
-    found = []
+    found: list[Neighbour] = []
     for digest, published_s, theirs in _read(store, _newest(store, envelope.digest, deadline), deadline):
         if found and deadline.remaining_s == 0:
             break
