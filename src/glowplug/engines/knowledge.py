@@ -42,7 +42,13 @@ def record_path(engine: str, paths: Collection[str]) -> str | None:
     from glowplug.cache.families import VLLM  # noqa: PLC0415  the same
     from glowplug.engines.vllm.key_factors import FILE_NAME  # noqa: PLC0415  the same
 
+    parts = (path.split("/") for path in paths)
     found = sorted(
-        path for path in paths if path.startswith(f"{VLLM.name}/torch_compile_cache/") and path.endswith(f"/{FILE_NAME}")
+        part
+        for part in parts
+        if part[:2] == [VLLM.name, "torch_compile_cache"]
+        and part[-1] == FILE_NAME
+        and len(part) > 4
+        and part[3].startswith("rank_")
     )
-    return found[0] if len({path.split("/")[2] for path in found}) == 1 else None
+    return "/".join(found[0]) if len({part[2] for part in found}) == 1 else None
