@@ -10,6 +10,7 @@ One ``Restoration`` belongs to one start. The main thread calls ``begin``; from 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,10 +18,10 @@ from typing import TYPE_CHECKING
 from glowplug.cache.deadline import Deadline
 from glowplug.cache.lease import Holder, Lease
 from glowplug.cache.tree import scan
-from glowplug.errors import DeadlineExceeded, GlowplugError
+from glowplug.errors import DeadlineExceeded, GlowplugError, UsageError
 from glowplug.run import process
 from glowplug.run.flight import Flight, Lookout
-from glowplug.run.restoring import Search, look_up_and_restore, note_files, note_restored
+from glowplug.run.restoring import Search, look_up_and_restore, note_files, note_restored, trust_for
 from glowplug.run.start import describe_error
 from glowplug.threads import begin, none_left
 from glowplug.timeline.outcome import Lookup
@@ -158,6 +159,7 @@ class Restoration:
                 return replace(found, search=replace(found.search, lookup=lookup))
             self._bound(Deadline(self._start.options.restore_deadline_s, step="restore"), self._start.options.restore_deadline_s)
             self._step = "restore"
+            self._trust_again()
             found = self._look_up()
             if not _is_miss(found.search):
                 break
@@ -174,6 +176,11 @@ class Restoration:
         )
         self._ended()
         return found
+
+    def _trust_again(self) -> None:
+        """A user's first publication makes the key that it is signed with."""
+        with contextlib.suppress(UsageError):
+            self._trust = trust_for(self._start.options, self._start.env)
 
     def _lookout(self) -> Lookout:
         prepared, options = self._prepared, self._start.options
