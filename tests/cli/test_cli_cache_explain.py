@@ -248,3 +248,12 @@ def test_settings_that_poison_the_key_are_told_with_the_remedy(tmp_path):
         "VLLM_IMAGE_TAG": ("note", "both"),
         "VLLM_NEW_PEER": ("note", "both"),
     }
+
+
+def test_of_a_model_with_a_url_it_is_said_that_its_content_counts(tmp_path):
+    shop = Shop(tmp_path)
+    program, serve, _, *words = stand_ins.vllm(tmp_path).words
+    text = " ".join(shop.explain(command=[program, serve, "s3://models/llama", *words]).out.decode().split())
+    assert "glowplug run streams this model" in text
+    assert "note: --model=s3://models/llama" in text
+    assert "streams this model" not in shop.explain(command=stand_ins.compiler(tmp_path).words).out.decode()
