@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -203,6 +204,12 @@ class Program:
         """Become a new node: nothing lies on its disk."""
         assert self.live.exists()
         self.live.rename(self.folder / f"live-{time.monotonic_ns()}")
+
+    def forget_live_files(self) -> None:
+        """Become a new pod on the same node: the live folders are gone, the notes beside them are not."""
+        for folder in self.live.iterdir():
+            if not folder.name.startswith("."):
+                shutil.rmtree(folder)
 
     def published(self) -> list[Path]:
         """The generations in the store."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 #       leak    writes VLLM_API_KEY into its cache
 #       wait    reads its standard input to the end before it exits
 #       fail    exits 3
+#       crash   dies of SIGSEGV if it has loaded anything
 COMPILER = """
 import os, pathlib, sys
 does = os.environ.get("DOES", "").split()
@@ -40,6 +41,8 @@ if "leak" in does:
 print(f"compiled {compiled} loaded {loaded} in {folder}", flush=True)
 if "wait" in does:
     sys.stdin.read()
+if "crash" in does and loaded:
+    os.kill(os.getpid(), 11)
 sys.exit(3 if "fail" in does else 0)
 """
 
@@ -48,6 +51,11 @@ sys.exit(3 if "fail" in does else 0)
 #       die       exits 9 before it is ready
 #       deaf      needs a second SIGTERM to end
 #       hide      listens where nobody looks
+#       poison    exits 1 before it is ready if it has loaded anything from its cache, and leaves a child that holds its output
+#       doomed    exits 1 in the same place, whatever it has loaded
+#       broken    says that it can't load what is in its cache, and compiles
+#       slow      compiles until it gets SIGTERM, and says so
+#       eager     looks into its cache while that is still being restored
 #       unready   is never ready, and waits for a signal after its weights
 VLLM = """
 import http.server, json, os, pathlib, signal, socketserver, sys, time
@@ -62,7 +70,7 @@ def say(text):
 # As its imports would: it does not look into its cache while that is still being restored.
 time.sleep(0.2)
 staging = pathlib.Path(os.environ.get("VLLM_CACHE_ROOT", "/nonexistent")).parent / ".glowplug"
-while list(staging.glob("staging-*")):
+while "eager" not in does and list(staging.glob("staging-*")):
     time.sleep(0.01)
 say("Starting to load model ...")
 if option("--load-format") == "glowplug":  # as the loader does it, without torch
@@ -88,16 +96,31 @@ root = pathlib.Path(os.environ.get("VLLM_CACHE_ROOT", os.path.expanduser("~/.cac
 key = root / "torch_compile_cache" / "4c3e1a"
 rank = key / "rank_0_0" / "backbone"
 say("Dynamo bytecode transform time: 0.01 s")
+loaded = 0
 for number in range(int(os.environ.get("GRAPHS", "2"))):
     graph = rank / f"artifact_compile_range_{number}"
+    if graph.exists() and "broken" in does:
+        graph.read_bytes()
+        say("Compiling model again due to a load failure from " + str(graph) + ", reason: bad magic number")
+        graph.unlink()
     if graph.exists() and "ignore" not in does:
         graph.read_bytes()
+        loaded += 1
         say(f"Directly load the compiled graph(s) for compile range ({number}, 8192) from the cache, took 0.01 s")
     else:
         rank.mkdir(parents=True, exist_ok=True)
         graph.write_bytes(os.urandom(int(os.environ.get("BYTES", "1000"))))
         time.sleep(float(os.environ.get("COMPILE_S", "0.01")))
         say(f"Compiling a graph for compile range ({number}, 8192) takes 0.01 s")
+if "doomed" in does or ("poison" in does and loaded):
+    say("AssertionError in the loaded graph, with HF_TOKEN=" + os.environ.get("HF_TOKEN", ""))
+    if not os.fork():
+        time.sleep(600)
+    os._exit(1)
+if "slow" in does and not loaded:
+    say("compiles slowly")
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
+    time.sleep(600)
 factors = {"env": {"VLLM_API_KEY": os.environ["VLLM_API_KEY"]}} if "leak" in does else {"env": {}}
 (key / "cache_key_factors.json").write_text(json.dumps(factors))
 say(f"init engine (profile, create kv cache, warmup model) took {time.monotonic() - begun:.2f} s")
