@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
+from pathlib import Path  # noqa: TC003  typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +17,7 @@ from glowplug.cache.quarantine.judging import judge_all
 from glowplug.cache.repository import Repository
 from glowplug.cache.sweep import sweep
 from glowplug.cli.output import print_json, print_table
-from glowplug.errors import Forbidden
+from glowplug.errors import Forbidden, UsageError
 from glowplug.run.options import RunOptions
 from glowplug.run.restoring import store_for, trust_for
 from glowplug.units import count, format_bytes, format_seconds, parse_bytes, parse_seconds
@@ -30,6 +32,8 @@ Examples:
   glowplug cache gc --store s3://bucket/glowplug --keep 1 --delete
 
   glowplug cache gc --store s3://bucket/glowplug --max-age 30d --max-bytes 200GB --delete
+
+  glowplug cache gc --node /var/lib/glowplug --max-bytes 5GB --delete
 """
 
 
@@ -45,6 +49,13 @@ def gc(
     max_bytes: Annotated[
         str, typer.Option(metavar="SIZE", help="Remove whole envelopes, the longest untouched first, until the store has so much.")
     ] = "",
+    node: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Not the store but a node's copies (run --node-store): the longest unused go. Default size: 20GB.",
+        ),
+    ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Remove; without it, only say what would be.")] = False,
     trusted_keys: Annotated[list[str] | None, typer.Option(help="Public keys, as for run.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -54,6 +65,9 @@ def gc(
     What latest names stays, unless its whole envelope goes by --max-age or --max-bytes; so does an envelope that a start compiles
     for now. With --delete, the reports of readers are judged first. Safe beside starts that read and publish.
     """
+    if node is not None:
+        _collect_node(node, max_bytes, delete=delete, as_json=as_json)
+        return
     options = RunOptions(store=store, trusted_keys=tuple(trusted_keys or ()))
     limits = Limits(
         keep=keep,
@@ -85,9 +99,40 @@ def gc(
     for verdict in condemned:
         print(f"generation {verdict.generation[:12]} of envelope {verdict.envelope[:12]} is in quarantine from now on")
     _print(removals)
+    _conclude(len(removals), size_bytes, delete=delete)
+
+
+def _collect_node(node: Path, max_bytes: str, *, delete: bool, as_json: bool) -> None:
+    """The longest unused of a node's copies, until the rest fits."""
+    from glowplug.cache.node_folder import DEFAULT_BYTES, NodeFolder  # noqa: PLC0415  only for --node
+
+    if not node.is_dir():
+        raise UsageError(f"--node: {node} is no folder", object="--node", hint="name the folder that run --node-store names")
+    with contextlib.closing(NodeFolder(node.absolute())) as folder:
+        files = folder.excess(parse_bytes(max_bytes, name="--max-bytes") if max_bytes else DEFAULT_BYTES)
+        if delete:
+            folder.evict(files)
+    size_bytes = sum(file.size_bytes for file in files)
+    ages = {file: max(0.0, time.time() - file.used_s) for file in files}
+    if as_json:
+        print_json({
+            "deleted": delete,
+            "bytes": size_bytes,
+            "objects": [
+                {"kind": file.kind, "name": file.name, "bytes": file.size_bytes, "unused_s": round(ages[file])} for file in files
+            ],
+        })  # fmt: skip
+        return
+    if files:
+        rows = [[file.kind, file.name[:12], format_bytes(file.size_bytes), format_seconds(ages[file])] for file in files]
+        print_table(["KIND", "DIGEST", "SIZE", "UNUSED"], rows)
+    _conclude(len(files), size_bytes, delete=delete)
+
+
+def _conclude(removed: int, size_bytes: int, *, delete: bool) -> None:
     verb = "removed" if delete else "would remove"
-    hint = "" if delete or not removals else "; --delete removes them"
-    print(f"{verb} {count(len(removals), 'object')}, {format_bytes(size_bytes)}{hint}")
+    hint = "" if delete or not removed else "; --delete removes them"
+    print(f"{verb} {count(removed, 'object')}, {format_bytes(size_bytes)}{hint}")
 
 
 def _now_s(store: Store) -> float:
