@@ -97,6 +97,18 @@ def test_headers_that_come_later_are_lent_then(places):
     assert lent.take_over() == 0
 
 
+def test_what_was_lent_is_taken_back_and_nothing_else(places):
+    """As after an engine that died: its second start, without the cache, must not find them, nor publish them again."""
+    live, theirs, env = places
+    build(theirs, "before")
+    build(live / INDUCTOR_HEADERS.name)
+    lent = lend(live, env)
+    build(theirs, "built-now")
+    lent.take_back()
+    assert [name for name in names(theirs) if name.endswith(".gch")] == ["before.h.gch", "built-now.h.gch"]
+    assert (live / INDUCTOR_HEADERS.name / "cabc.h.gch").exists()
+
+
 def test_what_is_there_already_is_left_alone(places):
     live, theirs, env = places
     build(live / INDUCTOR_HEADERS.name, content=b"gpch ours")
@@ -187,6 +199,26 @@ def test_a_temporary_folder_where_anybody_can_rename_is_refused(places):
     theirs.parent.parent.chmod(0o1777)
     lend(live, env)
     assert names(theirs) == ["cabc.h", "cabc.h.gch"]
+
+
+def test_an_engine_that_dies_of_its_cache_starts_again_without_the_lent_header(tmp_path):
+    program = Program(tmp_path)
+    code = (
+        BUILDER
+        + """
+cached = pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"], "ab", "c.so")
+if cached.exists():
+    cached.read_bytes()
+    os.abort()
+cached.parent.mkdir(parents=True)
+cached.write_bytes(b"so")
+"""
+    )
+    temps = [make(tmp_path / f"temp-{number}") for number in (1, 2)]
+    assert program.run(sys.executable, "-u", "-c", code, env={"TMPDIR": temps[0]}).code == 0
+    program.forget()
+    ended = program.run(sys.executable, "-u", "-c", code, env={"TMPDIR": temps[1]})
+    assert (ended.code, ended.out) == (0, b"found 1004\nbuilt\n"), ended.err
 
 
 def test_refused_headers_cost_a_line_and_nothing_else(tmp_path):

@@ -20,7 +20,7 @@ import re
 import shutil
 import stat
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,11 +46,13 @@ class Lent:
         ours: the live folder's headers.
         theirs: the engine's own folder.
         there: names of the headers that lay in it before the engine started, with the access time of each.
+        given: names of those that were put there for it.
     """
 
     ours: Path
     theirs: Path
     there: Mapping[str, int]
+    given: set[str] = field(default_factory=set)
 
     def give(self) -> None:
         """Put the live folder's headers where the engine's torch looks for them. May be called again when more have come.
@@ -70,6 +72,17 @@ class Lent:
                 with _lock(self.theirs, name) as locked:
                     if locked:
                         _put(self.ours, self.theirs, name)
+                        self.given.add(name)
+
+    def take_back(self) -> None:
+        """Remove what was put there: the engine died, perhaps of it. Another engine that uses it builds it anew when it next looks.
+
+        Raises:
+            LocalError: as ``lend``.
+        """
+        with _named_errors(self.theirs):
+            for name in self.given if _is_private(self.theirs) else ():
+                (self.theirs / f"{name}{_BUILT}").unlink(missing_ok=True)
 
     def take_over(self) -> int:
         """Link what the engine has built, or read, into the live folder. How many headers; blocks for a copy across file systems.

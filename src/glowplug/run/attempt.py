@@ -17,7 +17,7 @@ from glowplug.engines.base import HttpReadiness
 from glowplug.run import process
 from glowplug.run.conclusion import SHUTDOWN_GRACE_S, Conclusion
 from glowplug.run.explaining import explain_in_background
-from glowplug.run.headers import lend_headers
+from glowplug.run.headers import Headers
 from glowplug.run.process import Child
 from glowplug.run.pump import Pump, same_target
 from glowplug.run.readiness import is_taken, wait_until_ready
@@ -80,6 +80,7 @@ class Attempt:
     started: Started
     accuser: Accuser
     conclusion: Conclusion = field(init=False)
+    _headers: Headers = field(init=False)
     gone: threading.Event = field(default_factory=threading.Event)
     was_ready: bool = False
     _child: Child | None = None
@@ -88,6 +89,7 @@ class Attempt:
 
     def __post_init__(self) -> None:
         self.conclusion = Conclusion(self.start, self.accuser.speak)
+        self._headers = Headers(self.start)
 
     def live(self) -> Ended:
         """Spawn the engine and stay until it has ended.
@@ -110,7 +112,7 @@ class Attempt:
             )
         begun_s = self.start.clock.now_s()
         env = self.prepared.environment(self.started.env)
-        keep_headers = lend_headers(self.start, self.prepared, env)
+        self._headers.lend(self.prepared, env)
         try:
             child = self._child = Child.spawn(
                 self.program,
@@ -132,7 +134,7 @@ class Attempt:
             for pump in pumps:
                 pump.stop_reading_lines()
             if not exit_code:
-                keep_headers()
+                self._headers.keep()
             try:
                 self.conclusion.conclude(self.prepared, log, spawned_s=spawned_s, ready_s=ready_s, exit_code=exit_code)
             except Exception as error:  # noqa: BLE001  fail-open boundary: the engine serves on, whatever became of the report
@@ -156,6 +158,7 @@ class Attempt:
         """Make room for another attempt: end what the engine has left running, and let the last output out."""
         if self._child is not None:
             self._child.end_group()
+        self._headers.take_back()
         self.start.steps.note("failed start", ended.spawned_s, ended.ended_s)
         self._drain(lambda: process.pending_stop() is not None)  # which stays for the caller
 

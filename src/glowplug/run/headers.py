@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from glowplug.cache.families import INDUCTOR_HEADERS
@@ -10,42 +11,55 @@ from glowplug.run.start import describe_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from glowplug.cache.temp_links import Lent
     from glowplug.run.restoring import Prepared
     from glowplug.run.start import Start
 
 
-def lend_headers(start: Start, prepared: Prepared, env: Mapping[str, str]) -> Callable[[], None]:
-    """Put the live folder's headers where the engine will look for them.
+@dataclass
+class Headers:
+    """The headers that one life of the engine may use. Nothing of it raises.
 
     Args:
         start: what all steps share.
-        prepared: what was done for the engine before.
-        env: the engine's environment.
-
-    Returns:
-        What to call once the engine is ready, or has ended well: it keeps the headers that the engine has built or read.
     """
-    if prepared.live is None or INDUCTOR_HEADERS not in prepared.launch.families:
-        return _nothing
-    from glowplug.cache.temp_links import lend  # noqa: PLC0415  only where a cache is used
 
-    def safely(step: Callable[[], object]) -> None:
+    start: Start
+    _lent: Lent | None = None
+
+    def lend(self, prepared: Prepared, env: Mapping[str, str]) -> None:
+        """Put the live folder's headers where the engine will look for them, now and at the end of a restore that is late.
+
+        Args:
+            prepared: what was done for the engine before.
+            env: the engine's environment.
+        """
+        if prepared.live is None or INDUCTOR_HEADERS not in prepared.launch.families:
+            return
+        from glowplug.cache.temp_links import lend  # noqa: PLC0415  only where a cache is used
+
+        root = prepared.live.path
+
+        def begin() -> None:
+            self._lent = lend(root, env)
+
+        self._safely(begin)
+        if self._lent is not None and prepared.late is not None:
+            give = self._lent.give
+            prepared.late.then(lambda: self._safely(give))
+
+    def keep(self) -> None:
+        """The engine is ready, or has ended well: keep what it has built or read."""
+        if self._lent is not None:
+            self._safely(self._lent.take_over)
+
+    def take_back(self) -> None:
+        """The engine died, perhaps of what was lent."""
+        if self._lent is not None:
+            self._safely(self._lent.take_back)
+
+    def _safely(self, step: Callable[[], object]) -> None:
         try:
             step()
         except Exception as error:  # noqa: BLE001  fail-open boundary: the engine, or the next one, builds them by itself
-            start.console.warn(describe_error(error))
-
-    try:
-        lent = lend(prepared.live.path, env)
-    except Exception as error:  # noqa: BLE001  the same
-        start.console.warn(describe_error(error))
-        return _nothing
-    if lent is None:
-        return _nothing
-    if prepared.late is not None:
-        prepared.late.then(lambda: safely(lent.give))
-    return lambda: safely(lent.take_over)
-
-
-def _nothing() -> None:
-    """There is nothing to take over."""
+            self.start.console.warn(describe_error(error))
