@@ -135,7 +135,9 @@ def _serve() -> None:
     import glowplug.cli.main
     import glowplug.cli.run
     import glowplug.run.publishing
-    import glowplug.run.supervisor  # noqa: F401
+    import glowplug.run.supervisor
+    import glowplug.store.s3
+    import glowplug.store.s3_session  # noqa: F401
 
     for line in sys.stdin:
         asked = json.loads(line)

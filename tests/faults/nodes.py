@@ -171,6 +171,7 @@ class Node:
             "GLOWPLUG_CACHE_DIR": str(self.live),
             "GLOWPLUG_SETTLE": "0s",
             "GLOWPLUG_PUBLISH_INTERVAL": "0s",
+            "GLOWPLUG_WAIT": "1s",
         }
         return given | ({} if self.own_key else {"GLOWPLUG_SIGNING_KEY": str(self.folder / "fleet.key")}) | self.extra
 

@@ -10,7 +10,7 @@ import pytest
 from glowplug.cache.lease import TTL_S, Holder, take
 from tests.faults.nodes import TRIALS, Range, sample
 
-_POINTS = 5
+_POINTS = 3
 _IDS = [trial.name for trial in TRIALS]
 
 
