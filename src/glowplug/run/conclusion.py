@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from glowplug.cache.deadline import Deadline
@@ -14,7 +14,6 @@ from glowplug.engines.base import HttpReadiness
 from glowplug.errors import LocalError
 from glowplug.run import process
 from glowplug.run.console import terminal_width
-from glowplug.run.metrics import Metrics
 from glowplug.run.reporting import build_report
 from glowplug.threads import begin, none_left
 from glowplug.timeline.render import glyphs_for, render
@@ -52,11 +51,8 @@ class Conclusion:
     report: StartReport | None = None
     report_failed: bool = False
     publishing: Deadline | None = None
-    metrics: Metrics = field(init=False)
+    metrics_failed: bool = False
     deltas: Deltas | None = None
-
-    def __post_init__(self) -> None:
-        self.metrics = Metrics(self.start)
 
     def conclude(self, prepared: Prepared, log: EngineLog, *, spawned_s: float, ready_s: float, exit_code: int | None) -> None:
         """Report, then publish. For a served engine at ready (``exit_code`` is None), otherwise when the command has ended."""
@@ -138,13 +134,24 @@ class Conclusion:
     def _keep(self, report: StartReport) -> None:
         report = replace(report, events=tuple(self.start.events))
         self.report = report
-        self.metrics.write(report)
+        self._measure(report)
         if self.start.options.report is None or self.report_failed:
             return
         try:
             write_report(self.start.options.report, report)
         except LocalError as error:
             self.report_failed = True  # said once
+            self.start.console.warn(error.line())
+
+    def _measure(self, report: StartReport) -> None:
+        if self.start.options.metrics is None or self.metrics_failed:
+            return
+        from glowplug.run.metrics import write_metrics  # noqa: PLC0415  not while the engine waits to be spawned
+
+        try:
+            write_metrics(self.start.options.metrics, report)
+        except LocalError as error:
+            self.metrics_failed = True  # said once
             self.start.console.warn(error.line())
 
     def _show(self, report: StartReport) -> None:

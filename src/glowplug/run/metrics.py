@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 import glowplug
+from glowplug.errors import LocalError
 from glowplug.timeline.report import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
-    from glowplug.run.start import Start
     from glowplug.timeline.report import StartReport
 
 _EVENTS = {
@@ -26,30 +27,20 @@ _EVENTS = {
 }
 
 
-@dataclass
-class Metrics:
-    """The file of one start.
+def write_metrics(path: Path, report: StartReport) -> None:
+    """Replace the file, as a whole.
 
-    Args:
-        start: what all steps share.
+    Raises:
+        LocalError: it can't be written.
     """
-
-    start: Start
-    _failed: bool = False
-
-    def write(self, report: StartReport) -> None:
-        """Replace the file. A failure is said once."""
-        path = self.start.options.metrics
-        if path is None or self._failed:
-            return
-        half = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # the collector reads *.prom only
-        try:
-            half.write_text(exposition(report), encoding="utf-8")
-            half.chmod(0o644)
-            half.replace(path)
-        except OSError as error:
-            self._failed = True
-            self.start.console.warn(f"cannot write the metrics: {path}: {error.strerror or error} (see --metrics)")
+    half = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # the collector reads *.prom only
+    try:
+        half.write_text(exposition(report), encoding="utf-8")
+        half.chmod(0o644)
+        half.replace(path)
+    except OSError as error:
+        problem = error.strerror or str(error)
+        raise LocalError(f"cannot write the metrics: {path}: {problem}", object=str(path), hint="see --metrics") from None
 
 
 @dataclass(frozen=True, slots=True)
