@@ -1,0 +1,147 @@
+"""A restore beside the engine's imports: hidden behind them if all goes well, and in nobody's way if it does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from glowplug.cache.live import claim
+from glowplug.cache.trust import Trust
+from glowplug.engines.base import ExitReadiness, Launch
+from glowplug.engines.generic.log import GenericLog
+from glowplug.run.clock import Clock
+from glowplug.run.console import Console
+from glowplug.run.options import RunOptions
+from glowplug.run.restoration import Restoration
+from glowplug.run.restoring import Prepared
+from glowplug.run.start import Start
+from glowplug.run.weights import Weights
+from glowplug.timeline.report import EngineInfo
+from glowplug.units import MIB
+from tests.run.program import eventually
+
+BYTES = 20_000_000
+SPEED = 15_000_000  # a second; two graphs take 2.7 s, and by the estimate half of that, so that the engine does not wait for them
+STORE = ["--store", "s3://bucket/x", "--no-publish"]
+
+
+@pytest.fixture
+def published(glowplug, vllm):
+    """A generation of two graphs of 20 MB, on a node that knows nothing of it."""
+    with glowplug.begin(*vllm, env={"BYTES": str(BYTES)}) as start:
+        start.wait_for("published generation")
+        start.signal(signal.SIGTERM)
+        start.end()
+    glowplug.forget()
+    glowplug.extra["GLOWPLUG_TRUSTED_KEYS"] = str(glowplug.keys / "trusted")
+    buckets = glowplug.folder / "buckets" / "bucket"
+    buckets.mkdir(parents=True)
+    (buckets / "x").symlink_to(glowplug.store)
+    return buckets.parent
+
+
+@pytest.fixture
+def slow(published, range_server):
+    return range_server(published, bandwidth=SPEED)
+
+
+def phase(report, name):
+    [found] = [phase for phase in report["phases"] if phase["name"] == name]
+    return found["start_s"], found["start_s"] + found["seconds"]
+
+
+def ended_after(start, text="ready in"):
+    start.wait_for(text)
+    start.signal(signal.SIGTERM)
+    return start.end()
+
+
+def test_the_engine_is_spawned_while_the_restore_goes_on_and_hits(glowplug, vllm, slow):
+    with glowplug.begin(*vllm, options=STORE, env=slow.env) as start:
+        start.wait_for("argv", "out")
+        ended = ended_after(start)
+    report = ended.report
+    assert (report["outcome"], report["cache"]["files_new"], report["cache"]["files_read"]) == ("hit", 0, 2)
+    assert not ended.said("cold start:")
+    restored_s = phase(report, "restore")[1]
+    assert restored_s - phase(report, "spawn")[1] > 1
+    assert report["wall_s"] >= restored_s
+    assert [each["start_s"] for each in report["phases"]] == sorted(each["start_s"] for each in report["phases"])
+    assert not glowplug.half_written()
+
+
+def test_the_engine_is_spawned_once_the_rest_of_the_restore_surely_fits_into_its_imports(tmp_path):
+    """The rest, and half a second, at 50 MiB a second."""
+    for imports_s, at_once, left in ((0.0, False, 0), (3.0, False, 125 * MIB), (12.0, True, 500 * MIB)):
+        with claim(tmp_path / str(imports_s), "0" * 64) as live:
+            restoration = a_restoration(live, imports_s)
+            restoration.found(SimpleNamespace(size_bytes=500 * MIB))
+            assert restoration.in_use() is at_once
+            restoration.progress(500 * MIB - left - 1)
+            assert restoration.in_use() is at_once
+            restoration.progress(1)
+            assert restoration.in_use() is bool(left)
+
+
+def a_restoration(live, imports_s):
+    launch = Launch(
+        EngineInfo("vllm", None), {}, relocatable=True, families=(), readiness=ExitReadiness(), ranks=1, log=GenericLog,
+        imports_s=imports_s,
+    )  # fmt: skip
+    options, clock, console = RunOptions(), Clock(), Console(2)
+    start = Start(options, {}, clock, console, Weights(options, ("x",), {}, console, clock))
+    return Restoration(start, Prepared(launch, live=live), Trust(()), key_named=False)
+
+
+def test_an_engine_that_compiles_before_the_restore_is_done_is_left_alone(glowplug, vllm, slow):
+    with glowplug.begin(*vllm, options=STORE, env={**slow.env, "DOES": "eager", "COMPILE_S": "4"}) as start:
+        start.wait_for("cold start: the engine began to compile before the restore was done")
+        ended = ended_after(start)
+    assert (ended.code, ended.report["outcome"], ended.report["cache"]["files"]) == (0, "miss", 0)
+    graphs = list(glowplug.live.glob("*/vllm/torch_compile_cache/*/rank_0_0/backbone/*"))
+    assert sorted(path.stat().st_size for path in graphs) == [1000, 1000]  # its own
+    assert not glowplug.half_written()
+
+
+def test_an_engine_that_is_ready_before_the_restore_is_done_calls_it_off(glowplug, vllm, slow):
+    with glowplug.begin(*vllm, options=STORE, env={**slow.env, "DOES": "eager"}) as start:
+        ended = ended_after(start)
+    assert (ended.code, ended.report["outcome"]) == (0, "miss")
+    assert "the engine was ready before it was done" in ended.report["reason"]
+    assert len(list(glowplug.live.glob("*/vllm/torch_compile_cache/*/rank_0_0/backbone/*"))) == 2
+    eventually(lambda: not glowplug.half_written())
+
+
+def test_a_damaged_pack_is_refused_beside_the_engine_as_well_which_compiles(glowplug, vllm, published, range_server):
+    [pack] = glowplug.store.glob("v1/*/packs/*")
+    data = bytearray(pack.read_bytes())
+    data[len(data) // 2] ^= 1
+    pack.write_bytes(data)
+    server = range_server(published, bandwidth=SPEED)
+    with glowplug.begin(*vllm, options=STORE, env=server.env) as start:
+        start.wait_for("argv", "out")
+        ended = ended_after(start)
+    assert (ended.code, ended.report["outcome"]) == (0, "refused")
+    assert ended.said("cold start:")
+    assert not glowplug.half_written()
+
+
+def test_a_signal_beside_a_late_restore_reaches_the_engine_and_leaves_nothing_half_restored(glowplug, vllm, slow):
+    with glowplug.begin(*vllm, options=STORE, env=slow.env) as start:
+        eventually(lambda: list(glowplug.live.glob("*/.glowplug/staging-*")))
+        eventually(lambda: os.listdir(f"/proc/{start.pid}/task/{start.pid}") and children(start.pid))
+        begun = time.monotonic()
+        start.signal(signal.SIGTERM)
+        ended = start.end(20)
+    assert ended.code == 143
+    assert time.monotonic() - begun < 10
+    assert not list(glowplug.live.glob("*/vllm/torch_compile_cache/*"))
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return file.read().split()
