@@ -362,3 +362,43 @@ def test_a_store_that_does_not_answer_exits_1_with_one_line(empty):
     assert ended.code == 1
     assert f"127.0.0.1:{port}" in ended.err
     assert "Traceback" not in ended.err
+
+
+def generations(shop):
+    return sorted(path.stem for path in shop.store.glob(f"v1/{shop.envelope}/generations/*.json"))
+
+
+def test_a_generation_is_put_into_quarantine_by_hand_shown_everywhere_and_lifted(shop):
+    envelope, [one, other] = shop.envelope[:12], generations(shop)
+    assert "no generation" in shop.cache("quarantine", envelope).out.decode()
+    code, document = shop.json("quarantine", envelope, one[:10], "--reason", "wrong results on H200")
+    assert (code, document["changed"]) == (0, [one])
+    [entry] = document["generations"]
+    assert (entry["generation"], entry["reason"], entry["by"]) == (one, "wrong results on H200", "hand")
+    assert shop.json("quarantine", envelope, one[:10])[1]["changed"] == []  # it is there already
+    assert one[:12] in shop.cache("quarantine", envelope).out.decode()
+    [row] = [row for row in shop.cache("ls").out.decode().splitlines() if envelope in row]
+    assert "2 (1 bad)" in row
+    assert "in quarantine: wrong results" in shop.cache("show", envelope, one[:10]).out.decode()
+    assert shop.json("show", envelope, other[:10])[1]["quarantine"] is None
+    code, findings = shop.json("verify", envelope)
+    assert (code, {finding["generation"]: finding["quarantined"] for finding in findings}) == (0, {one: True, other: False})
+    code, document = shop.json("quarantine", envelope, "--lift")
+    assert (code, document["changed"], document["generations"]) == (0, [one], [])
+
+
+def test_what_is_in_quarantine_is_not_restored_ahead_of_time(shop):
+    for generation in generations(shop):
+        assert shop.cache("quarantine", shop.envelope, generation).code == 0
+    ended = shop.of_command("restore")
+    assert ended.code == 1
+    assert "quarantine" in ended.err
+
+
+def test_quarantine_refuses_what_makes_no_sense(shop):
+    envelope = shop.envelope[:12]
+    assert shop.cache("quarantine", envelope, "--reason", "x").code == 2
+    assert shop.cache("quarantine", envelope, "--lift", "--reason", "x").code == 2
+    assert shop.cache("quarantine", envelope, "000000", "--lift").code == 1
+    assert shop.cache("quarantine", envelope, "000000").code == 1
+    assert shop.cache("quarantine", "xyz").code == 2

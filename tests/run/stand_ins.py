@@ -54,6 +54,7 @@ sys.exit(3 if "fail" in does else 0)
 #       poison    exits 1 before it is ready if it has loaded anything from its cache, and leaves a child that holds its output
 #       doomed    exits 1 in the same place, whatever it has loaded
 #       broken    says that it can't load what is in its cache, and compiles
+#       late      exits 1 on SIGUSR1, when it is ready, if it has loaded anything
 #       slow      compiles until it gets SIGTERM, and says so
 #       eager     looks into its cache while that is still being restored
 #       unready   is never ready, and waits for a signal after its weights
@@ -147,6 +148,7 @@ def stop(number, frame):
         sys.exit(0)
 
 signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGUSR1, (lambda number, frame: os._exit(1)) if "late" in does and loaded else signal.SIG_IGN)
 if option("--uds"):
     class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         daemon_threads = True

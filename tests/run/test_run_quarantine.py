@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import stat
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.run.program import Program, eventually
+from tests.weights.weights_samples import write_checkpoint
 
 READER = ["--role", "reader"]
 
@@ -165,14 +167,58 @@ def test_signals_reach_the_second_attempt_and_its_exit_code_counts(glowplug, vll
     assert (notes(here), reports(glowplug)) == ([bad], [])  # this node will not do it again; nothing is proven to others
 
 
+def test_a_death_soon_after_ready_counts_and_a_later_one_does_not(glowplug, vllm, node):
+    bad = warmed(glowplug, vllm)
+    for window, again in (("1ms", False), ("60s", True)):
+        with node(window).begin(*vllm, options=[*READER, "--poison-window", window], env={"DOES": "late"}) as start:
+            start.wait_for("ready in")
+            start.signal(signal.SIGUSR1)
+            if again:
+                start.wait_for("reported")
+                start.signal(signal.SIGTERM)
+            ended = start.end()
+        assert (ended.code, bool(events(ended))) == ((0, True) if again else (1, False))
+    assert [evidence["generation"] for evidence in reports(glowplug)] == [bad]
+
+
+def test_an_engine_that_somebody_else_has_told_to_end_is_left_ended(glowplug, vllm, node):
+    warmed(glowplug, vllm)
+    here = node("a")
+    with here.begin(*vllm, options=READER) as start:
+        start.wait_for("ready in")
+        [engine] = _engines(vllm)
+        os.kill(engine, signal.SIGINT)
+        ended = start.end()
+    assert (ended.code, events(ended), notes(here)) == (130, [], [])
+    assert ended.err.count("Starting to load model") == 1
+
+
+def test_the_second_attempt_has_weights_of_its_own(glowplug, vllm, node, range_server, tmp_path):
+    buckets = tmp_path / "buckets"
+    write_checkpoint(buckets / "bucket" / "models" / "tiny", files=2, tensors=6, elements=(1000, 40_000))
+    server = range_server(buckets)
+    engine = [*vllm[:2], "s3://bucket/models/tiny", *vllm[3:]]
+    served(glowplug, engine, until="published generation", env=server.env)
+    ended = served(node("a"), engine, does="poison", options=READER, until="reported", env=server.env)
+    assert (ended.code, events(ended)) == (0, ["cold fallback", "evidence"])
+    tensors = [line.split()[2:] for line in ended.out.decode().splitlines() if line.startswith("tensor 0 ")]
+    assert len(tensors) == 24
+    assert tensors[:12] == tensors[12:]
+    assert ended.report["weights"]["error"] == ""
+
+
 def test_what_the_first_attempt_has_left_running_is_ended(glowplug, vllm, node):
     warmed(glowplug, vllm)
     with node("a").begin(*vllm, options=READER, env={"DOES": "poison"}) as start:
         start.wait_for("reported")
-        group = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _runs(path, vllm[0])]
-        assert len(group) == 1  # the second server, and not the child that the first has forked
+        assert len(_engines(vllm)) == 1  # the second server, and not the child that the first has forked
         start.signal(signal.SIGTERM)
         assert start.end().code == 0
+
+
+def _engines(vllm):
+    """Processes of the stand-in."""
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _runs(path, vllm[0])]
 
 
 def _runs(process, script):
