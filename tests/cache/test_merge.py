@@ -18,7 +18,7 @@ from glowplug.cache.repository import Repository
 from glowplug.cache.secrets import SecretScan
 from glowplug.cache.trust import Trust
 from glowplug.cache.verify import verify_generation
-from glowplug.errors import DeadlineExceeded, LocalError, SecretFound, UnknownKey
+from glowplug.errors import BadManifest, DeadlineExceeded, LocalError, SecretFound, UnknownKey
 from glowplug.store import open_store
 from glowplug.store.memory import MemoryStore
 from glowplug.units import MIB
@@ -285,6 +285,23 @@ def test_a_tree_that_began_with_a_generation_now_in_quarantine_is_not_published(
     with pytest.raises(Tainted, match="in quarantine"):
         put_out(store, replica(tmp_path, "live", {"inductor/new.so": b"new"}), restored=bad, known={bad})
     assert [info.key for info in store.list("")] == before
+
+
+def test_a_union_that_is_refused_never_displaces_the_generation_that_it_was_to_hold(tmp_path, monkeypatch):
+    """As when the very same files are in quarantine."""
+    store = MemoryStore()
+    theirs = publish(store, make_tree(tmp_path / "other", {"inductor/theirs.so": b"theirs"})).manifest
+    tried = []
+
+    def refuse(_, manifest, *__, **___):
+        tried.append(paths(manifest))
+        raise BadManifest("these very files are in quarantine")
+
+    monkeypatch.setattr(Repository, "publish", refuse)
+    with pytest.raises(BadManifest):
+        put_out(store, replica(tmp_path, "live", {}))
+    assert tried == [set(OLD) | {"inductor/theirs.so"}]
+    assert newest(store).digest == theirs.digest
 
 
 # --- failures leave nothing -----------------------------------------------------------------------------------------------------

@@ -9,6 +9,10 @@ import time
 
 import pytest
 
+from glowplug.cache.repository import Pointer
+from glowplug.run.publishing import Publications
+from glowplug.run.restoring import Prepared, Search
+from glowplug.timeline.outcome import Lookup
 from tests.run.program import eventually, read_report
 
 SOON = ["--publish-interval", "0.2s"]
@@ -171,3 +175,13 @@ def test_an_engine_that_ends_while_a_later_shape_is_packed_leaves_nothing_of_it(
     assert names(glowplug) == STARTED_WITH
     assert not ended.said("could not be published")
     assert not glowplug.half_written()
+
+
+@pytest.mark.parametrize(
+    ("state", "displaced"),
+    [("refused", True), ("none", True), ("restored", True), ("off", False)],
+)
+def test_a_generation_that_a_failing_store_did_not_deliver_is_joined_and_not_displaced(state, displaced):
+    search = Search(Lookup(state, "why"), Pointer("a" * 64, "etag"))
+    publications = Publications(None, Prepared(None, search=search), None)
+    assert ("a" * 64 in publications._known) is displaced

@@ -29,7 +29,7 @@ from glowplug.cache.quarantine.verdicts import condemned
 from glowplug.cache.restore import check_space
 from glowplug.cache.tree import complete
 from glowplug.cache.unpack import make_folders, unpack
-from glowplug.errors import BadManifest, Forbidden, IncompatibleError, IntegrityError, ObjectNotFound, UnknownKey
+from glowplug.errors import BadManifest, BadPack, Forbidden, IncompatibleError, IntegrityError, ObjectNotFound, UnknownKey
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -50,6 +50,10 @@ _ATTEMPTS = 4  # in each of them somebody else has moved the pointer; what is le
 
 class Tainted(IncompatibleError):
     """The tree began as a generation that is in quarantine by now, so nothing that holds it is published."""
+
+
+class Unjoinable(BadPack):
+    """The other generation's pack is damaged or gone, so nobody can use that generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +211,7 @@ def _capture(
         return packed(None)
     try:
         return packed(lambda files: join(repository, theirs, tree.root, files, deadline=deadline))
-    except (IntegrityError, ObjectNotFound):  # their pack is damaged or gone, so nobody can use it
+    except Unjoinable:
         return packed(None)
 
 
@@ -226,8 +230,7 @@ def join(repository: Repository, theirs: Manifest, root: Path, files: Sequence[T
         deadline: checked between pieces.
 
     Raises:
-        IntegrityError: the pack is not what the manifest says.
-        ObjectNotFound: it is gone.
+        Unjoinable: the pack is gone, or not what the manifest says.
         TreeChanged: a file of the live tree has vanished.
         LocalError: no room.
         OSError: the folder can't be written.
@@ -237,8 +240,11 @@ def join(repository: Repository, theirs: Manifest, root: Path, files: Sequence[T
     check_space(root, theirs.size_bytes)
     try:
         make_folders(str(staging), set())
-        with ObjectStream(repository.store, key, theirs.pack.size_bytes, deadline=deadline) as source:
-            unpack(theirs.files, source, staging, name=key, deadline=deadline, progress=lambda _: None)
+        try:
+            with ObjectStream(repository.store, key, theirs.pack.size_bytes, deadline=deadline) as source:
+                unpack(theirs.files, source, staging, name=key, deadline=deadline, progress=lambda _: None)
+        except (IntegrityError, ObjectNotFound) as error:
+            raise Unjoinable(error.message, object=error.object, hint=error.hint) from error
         _link(root, files, staging)
         yield staging
     finally:

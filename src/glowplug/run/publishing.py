@@ -78,7 +78,8 @@ class Publications:
     def __post_init__(self) -> None:
         search = self.prepared.search
         self.held = frozenset(entry.path for entry in search.manifest.files) if search.manifest is not None else frozenset()
-        self._known = {search.pointer.generation} if search.pointer is not None else set()
+        # What was found bad or incomplete is displaced; what a store that failed did not deliver is joined.
+        self._known = {search.pointer.generation} if search.pointer is not None and search.lookup.state != "off" else set()
         if search.restored is not None:
             self._known.add(search.restored.generation)
 
