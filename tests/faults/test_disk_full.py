@@ -80,7 +80,7 @@ def test_a_disk_of_the_store_without_room_for_the_pack(field, disk):
     assert not field.node.temporary(place)
 
 
-@pytest.mark.parametrize("inodes", [8, 16, 24, 36])
+@pytest.mark.parametrize("inodes", [8, 16, 24])
 def test_a_disk_of_the_live_folder_that_is_full_while_restoring(field, disk, inodes):
     trial = _BY_NAME["restore"]
     place = field.begin(trial)
