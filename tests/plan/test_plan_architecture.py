@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_models import config, model
 
@@ -84,6 +84,7 @@ _LEAF = st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats(allow_nan
 _KEYS = st.sampled_from([*json.loads(config("deepseek-v3")), *json.loads(config("gpt-oss-20b")), "text_config", "multi_query"])
 
 
+@settings(deadline=None)
 @given(st.dictionaries(_KEYS, _LEAF | st.lists(_LEAF, max_size=4) | st.dictionaries(_KEYS, _LEAF, max_size=3), max_size=12))
 def test_any_json_is_understood_or_refused(changes):
     base = json.loads(config("deepseek-v3"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -101,6 +103,21 @@ def test_only_sizes_that_can_be_are_valid(name, instance, valid):
     assert parallel.valid_tp(model(name).architecture, found.accelerator, found.devices) == valid
 
 
+def test_kv_heads_are_divided_evenly_or_copied_evenly():
+    architecture = replace(model("llama-3.1-8b").architecture, heads=24, kv_heads=6, intermediate=14400)
+    assert [tp for tp in (1, 2, 3, 4, 6, 8, 12, 24) if not parallel.refusal(architecture, tp)] == [1, 2, 3, 6, 12, 24]
+    assert parallel.refusal(architecture, 4) == "4 neither divides the 6 KV heads nor is a multiple of them"
+    assert parallel.refusal(model("deepseek-v3").architecture, 8) == ""  # MLA has none to divide
+
+
+def test_what_a_replica_takes_is_counted_in_chips_too():
+    assert plan("llama-3.1-70b", "p5.48xlarge").fit.chips == 4
+    assert plan("llama-3.1-70b", "trn1.32xlarge").fit.chips == 8  # 16 cores, two a chip
+    assert plan("llama-3.1-70b", "trn2.48xlarge", tp=8).fit.chips == 2  # 8 logical cores, four a chip
+    assert plan("tinyllama-1.1b", "trn1.2xlarge").fit.chips == 1
+    assert plan("llama-3.1-70b", gpu="h100").fit.chips is None
+
+
 def test_24_neuron_cores_serve_a_model_whose_heads_they_divide():
     architecture = model("llama-3.2-3b").architecture  # 24 heads, 8 of KV, 8,192 wide
     assert parallel.refusal(architecture, 24) == "24 does not divide the width of the MLP, 8192"
@@ -162,6 +179,8 @@ def test_what_would_fit_is_true():
         assert plan("qwen3-32b", name).fit.tp >= 1
     assert all(instances()[name].accelerator.kind == "gpu" for name in plan("deepseek-v3").would_fit)
     assert plan("qwen3-32b", gpu="h100").would_fit == ("p5.48xlarge",)
+    assert plan("llama-3.1-8b", gpu="h100").would_fit == ("p5.4xlarge",)
+    assert plan("llama-3.1-8b", gpu="h100", tp=2).would_fit == ("p5.48xlarge",)
 
 
 SIZES = st.integers(10**8, 2 * 10**12)
@@ -176,7 +195,7 @@ def devices(of, instance, **asked):
         return 10**6
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(SIZES, SIZES, PLACES, st.sampled_from([None, *MODELS]))
 def test_more_bytes_never_need_fewer_devices(one, other, instance, name):
     less, more = (sized(size) if name is None else model(name, weight_bytes=size) for size in sorted((one, other)))
@@ -190,7 +209,7 @@ def test_more_sequences_never_need_fewer_devices(name, instance, one, other):
     assert devices(name, instance, batch=less) <= devices(name, instance, batch=more)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(list(MODELS)), PLACES, st.integers(1, 64))
 def test_what_fits_is_valid_and_within_its_budget(name, instance, batch):
     try:

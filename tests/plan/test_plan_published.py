@@ -28,6 +28,7 @@ def test_the_docs_show_each_prediction_as_it_is_now():
         ("qwen3-32b", "p5e.48xlarge", 3 + 74 + 21 + 62 + 195),  # kaito #2325: a 27B on an A100, without its own benchmark
         ("llama-3.1-8b", "g6e.xlarge", 294),  # tensorfuse.io
         ("llama-3.2-3b", "g6.xlarge", 59),  # vLLM #20264
+        ("qwen3-30b-a3b-fp8", "g6e.xlarge", 277),  # vLLM #44881
         ("qwen2.5-7b", "g6.xlarge", 92),  # vLLM PR #40331
     ],
 )

@@ -103,6 +103,7 @@ class Fit:
         batch: sequences.
         kv_tokens: that the node's KV cache holds after all else; 0 where unknown.
         replicas_per_node: that fit side by side, or None.
+        chips: of the accelerator that one replica takes: GPUs, or whole Neuron chips; None where no instance is known.
     """
 
     tp: int
@@ -117,6 +118,7 @@ class Fit:
     batch: int
     kv_tokens: int
     replicas_per_node: int | None
+    chips: int | None
 
     @property
     def used_bytes(self) -> int:

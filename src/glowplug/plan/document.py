@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SCHEMA = "glowplug.dev/plan/v1"
 
 
-def to_json(plan: Plan, *, workings: bool = False) -> dict[str, Json]:
+def to_json(plan: Plan, *, workings: bool) -> dict[str, Json]:
     """The document, seconds rounded to tenths. ``sources`` holds what the document cites."""
     question = plan.question
     accelerator = question.device

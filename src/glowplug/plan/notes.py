@@ -93,13 +93,13 @@ def _of_host(question: Question, host: HostNeeds) -> Iterator[str]:
 def _of_streamer(model: Model, streamer: RunaiSettings) -> Iterator[str]:
     if streamer.concurrency < _SMALL_CONCURRENCY:
         yield (
-            f"The guide's rule gives a concurrency of {streamer.concurrency}. In the streamer's own benchmark 15 GB took "
+            f"The EKS guide's rule gives a concurrency of {streamer.concurrency}. In the streamer's own benchmark 15 GB took "
             "28.2 s with 4 and 4.9 s with 32, in chunks of 8 MiB: try both."
         )
     in_gib = -(-model.weight_bytes // _GUIDE_CHUNK_BYTES)
     if streamer.chunk_bytes == _GUIDE_SAYS_BYTES and in_gib != streamer.concurrency:
         yield (
-            f"The guide's chunk of {_GUIDE_CHUNK_BYTES} bytes is 4 GiB: with --chunk 4GiB {both(model.weight_bytes)} need a "
+            f"The EKS guide's chunk of {_GUIDE_CHUNK_BYTES} bytes is 4 GiB: with --chunk 4GiB {both(model.weight_bytes)} need a "
             f"concurrency of {in_gib}."
         )
     yield "A request time-out of 3,000 ms is longer than the streamer's default of 1,000 ms, not shorter."

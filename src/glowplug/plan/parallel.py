@@ -98,6 +98,7 @@ def fit(question: Question, model: Model) -> Fit:
         batch=question.batch,
         kv_tokens=int(free * question.batch * length / use.kv) if architecture and use.kv else 0,
         replicas_per_node=devices // tp if question.instance else None,
+        chips=math.ceil(tp * question.instance.chips / devices) if question.instance else None,
     )
 
 
@@ -142,7 +143,8 @@ def _use(question: Question, model: Model, accelerator: Accelerator, tp: int) ->
 def _least(question: Question, model: Model, instance: Instance) -> int | None:
     budget = memory.budget_bytes(question, instance.accelerator)
     valid = valid_tp(model.architecture, instance.accelerator, instance.devices)
-    return next((tp for tp in valid if _use(question, model, instance.accelerator, tp).total <= budget), None)
+    sizes = valid if question.tp is None else tuple(tp for tp in valid if tp == question.tp)
+    return next((tp for tp in sizes if _use(question, model, instance.accelerator, tp).total <= budget), None)
 
 
 def _not_valid(
