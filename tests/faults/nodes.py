@@ -7,7 +7,6 @@ Every file's right content is known, so a torn one, or one of another generation
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
@@ -35,11 +34,10 @@ from glowplug.cache.restore import restore
 from glowplug.cache.secrets import SecretScan
 from glowplug.cache.trust import KeySigner
 from glowplug.cache.verify import verify_shelf
-from glowplug.errors import GlowplugError
 from glowplug.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from glowplug.store.base import Store
 
@@ -153,6 +151,7 @@ class Node:
     live = property(lambda self: self.folder / "live")
     source = property(lambda self: self.folder / "source")
     journal = property(lambda self: self.folder / "journal")
+    copies = property(lambda self: self.folder / "copies")
     report = property(lambda self: self.folder / "reports" / "report.json")
 
     @property
@@ -177,7 +176,7 @@ class Node:
 
     def reset(self, live: Path | None = None) -> None:
         """Become a new machine, or one on whose disk lies a copy of this live folder."""
-        for folder in (self.home, self.live, self.report.parent):
+        for folder in (self.home, self.live, self.copies, self.report.parent):
             shutil.rmtree(folder, ignore_errors=True)
         self.journal.unlink(missing_ok=True)
         self.home.mkdir()
@@ -256,6 +255,7 @@ class Node:
         found = [path for path in self.report.parent.iterdir() if path != self.report]
         found += [path for path in self.live.glob("*/.glowplug/*") if re.match(r"staging-|pack-|.*tmp", path.name)]
         found += [path for path in self.home.rglob("*.tmp") if path.is_file()]
+        found += self.copies.rglob("*.part")
         if place.folder is not None:
             found += (place.folder / ".glowplug" / "spool").glob("*")
         return found
@@ -279,153 +279,3 @@ class Node:
             deadline=Deadline(30, step="publish"),
         )
         assert captured.manifest.files
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A command that is killed, and what may be seen afterwards.
-
-    Attributes:
-        name: in a test's id.
-        words: the command's first ones.
-        store: graphs of the generation that the store holds before; 0 for an empty store.
-        live: graphs that lie in the live folder before; 0 for none.
-        graphs: that the engine needs.
-        seen: graphs of the generations that a reader may get after the kill; 0 for none.
-        final: the same after the command has run to its end.
-        own_key: the user's key is made on the way.
-    """
-
-    name: str
-    words: tuple[str, ...]
-    store: int
-    live: int
-    graphs: int
-    seen: frozenset[int]
-    final: frozenset[int]
-    own_key: bool = False
-
-
-TRIALS = (
-    Trial("publish", ("run",), 0, 0, 4, frozenset({0, 4}), frozenset({4})),
-    Trial("publish-with-a-new-key", ("run",), 0, 0, 4, frozenset({0, 4}), frozenset({4}), own_key=True),
-    Trial("restore", ("run",), 4, 0, 4, frozenset({4}), frozenset({4})),
-    Trial("restore-over-an-older-tree", ("run",), 4, 2, 4, frozenset({4}), frozenset({4})),
-    Trial("restore-and-publish-more", ("run",), 4, 0, 6, frozenset({4, 6}), frozenset({4, 6})),
-    Trial("restore-ahead", ("cache", "restore"), 4, 2, 4, frozenset({4}), frozenset({4})),
-    Trial("capture", ("cache", "capture"), 2, 4, 4, frozenset({2, 4}), frozenset({4})),
-)
-
-
-def sample(steps: int, points: int, *, seed: str) -> list[int]:
-    """Some of so many steps, numbered from 1: one drawn from each of as many equal stretches, and the last."""
-    chance = random.Random(seed)
-    edges = [round(number * steps / points) for number in range(points + 1)]
-    return sorted({chance.randint(low + 1, high) for low, high in itertools.pairwise(edges) if high > low} | {steps})
-
-
-class Range:
-    """Where trials run: a node, a kind of store, and the states that they begin from.
-
-    Args:
-        folder: scratch.
-        launcher: runs commands.
-        new_place: an empty store, another one at each call.
-        own_key: as for ``Node``.
-    """
-
-    def __init__(self, folder: Path, launcher: Launcher, new_place: Callable[[], Place], *, own_key: bool = False) -> None:
-        self.node = Node(folder / "node", launcher, own_key)
-        self._folder = folder
-        self._new_place = new_place
-        self._stores: dict[int, dict[str, bytes]] = {0: {}}
-        self._lives: dict[int, Path] = {}
-        self._last = new_place()
-        self.envelope = self.node.envelope(self._last)
-
-    def begin(self, trial: Trial) -> Place:
-        """Set up the state that a trial begins from."""
-        node = self.node
-        for graphs in {trial.store, trial.live} - {0}:
-            self._make(graphs)
-        node.graphs = trial.graphs
-        node.reset(self._lives[trial.live] if trial.live else None)
-        place = self._new_place()
-        store = place.open()
-        for key, data in sorted(self._stores[trial.store].items(), key=lambda item: item[0].endswith("latest")):
-            store.put(key, data)
-        return place
-
-    def steps(self, trial: Trial) -> tuple[str, ...]:
-        """The steps of a trial's command that nobody kills."""
-        ended = self.node.start(self.begin(trial), *trial.words)
-        assert ended.code == 0, ended.said
-        return ended.steps
-
-    def kill(self, trial: Trial, at: int, *, named: str = "") -> bool:
-        """Kill the command at a step, and check all that must hold then, and after it has run again.
-
-        Args:
-            trial: which command, and what is there.
-            at: the step's number, from 1.
-            named: what the step was when nobody was killed, for the error.
-
-        Returns:
-            Whether it was killed: threads may take another turn, and then there are fewer steps.
-
-        Raises:
-            AssertionError: something does not hold.
-        """
-        try:
-            return self._kill(trial, at)
-        except (AssertionError, GlowplugError) as error:
-            raise AssertionError(
-                f"{trial.name} on {self._last.url}, killed at step {at}, {named or 'whatever it is'}: {error}"
-            ) from error
-
-    def _kill(self, trial: Trial, at: int) -> bool:
-        node, place = self.node, self.begin(trial)
-        self._last = place
-        killed = node.start(place, *trial.words, kill=at)
-        assert killed.code in {-9, 0}, killed.said
-        began, ends = node.engines()
-        assert len(ends) == began, "an engine died with its wrapper"
-        if trial.own_key and not list(node.home.glob(".config/glowplug/keys/*.key")):
-            assert Repository(place.open()).latest(self.envelope) is None
-        else:
-            seen = node.seen_by_a_reader(place, self.envelope)
-            assert seen in trial.seen, seen
-            assert not node.bad_generations(place)
-        assert not node.leaked_lease(place, self.envelope)
-        for tree in node.live.glob("*"):
-            assert not node.torn(tree)
-
-        ended = node.start(place, *trial.words)
-        assert ended.code == 0, ended.said
-        assert "Traceback" not in ended.said
-        assert "internal error" not in ended.said
-        seen = node.seen_by_a_reader(place, self.envelope)
-        assert seen in trial.final, seen
-        assert not node.bad_generations(place)
-        for tree in node.live.glob("*"):
-            assert node.whole(tree) >= seen
-        began, ends = node.engines()
-        assert len(ends) == began
-        assert all("torn=0" in line for line in ends), ends
-        assert not node.leaked_lease(place, self.envelope)
-        node.publish_something_else(place)
-        assert not node.temporary(place), node.temporary(place)
-        return killed.code != 0
-
-    def _make(self, graphs: int) -> None:
-        if graphs in self._lives:
-            return
-        node, place = self.node, self._new_place()
-        node.reset()
-        node.graphs = graphs
-        ended = node.start(place, "run", env={"GLOWPLUG_SIGNING_KEY": str(node.folder / "fleet.key")})
-        assert ended.code == 0, ended.said
-        self._stores[graphs] = objects_of(place.open())
-        assert any(key.endswith("/latest") for key in self._stores[graphs]), ended.said
-        self._lives[graphs] = self._folder / f"live-{graphs}"
-        shutil.copytree(node.live, self._lives[graphs])

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from tests.faults.nodes import TRIALS, Range
+from tests.faults.trials import TRIALS, Range
 
 _BY_NAME = {trial.name: trial for trial in TRIALS}
 _ROOM = "size=64m,nr_inodes=100000"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from glowplug.cache.lease import TTL_S, Holder, take
-from tests.faults.nodes import TRIALS, Range, sample
+from tests.faults.trials import TRIALS, Range, sample
 
 _POINTS = 3
 _IDS = [trial.name for trial in TRIALS]

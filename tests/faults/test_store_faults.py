@@ -14,7 +14,8 @@ import pytest
 from glowplug.cache.repository import Repository
 from testbed.store_proxy import CORRUPT, DROP, FORBIDDEN, INTERNAL_ERROR, LOST, RESET, RESET_AT_ONCE, SHORT, SLOW_DOWN, Fault, on
 from tests.cache.cache_samples import DIGEST, SMALL_TREE, make_tree, publish
-from tests.faults.nodes import TRIALS, Place, Range
+from tests.faults.nodes import Place
+from tests.faults.trials import TRIALS, Range
 
 pytestmark = pytest.mark.s3
 _FAULTS = (DROP, LOST, CORRUPT, RESET_AT_ONCE, SLOW_DOWN, SHORT, FORBIDDEN, RESET, INTERNAL_ERROR)
