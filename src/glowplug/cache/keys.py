@@ -229,10 +229,10 @@ def write_new(path: Path, text: str, mode: int, *, replace: bool = False) -> Non
             file.write(text)
             file.flush()
             os.fsync(descriptor)
-        if replace:
-            part.replace(path)
-        else:
-            os.link(part, path)  # unlike a rename, fails if somebody else was first
+            if replace:  # while the lock is held: else whoever sweeps meanwhile takes the part for a dead process's
+                part.replace(path)
+            else:
+                os.link(part, path)  # unlike a rename, fails if somebody else was first
     finally:
         with suppress(FileNotFoundError):
             part.unlink()
