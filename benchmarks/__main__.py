@@ -21,10 +21,11 @@ BENCHMARKS = {
     "http": "weights over HTTP and HTTPS beside the Run:ai streamer, obstore and a C loop; 5 minutes",
     "local": "weights from the local disk beside safetensors, the Run:ai streamer and fastsafetensors; 4 minutes",
     "faults": "weights over a network that fails; 6 minutes",
+    "faults_cache": "kills at random steps of publishing and restoring a cache; 7 minutes",
     "ranks": "four ranks and a small window; 3 minutes",
     "start": "start to ready of a real vLLM with a 2 GB model behind 150 MB/s, beside runai_streamer; 25 minutes",
 }
-_MODULES = {name: name if name in {"wrapper", "pack", "vllm", "start"} else f"weights_{name}" for name in BENCHMARKS}
+_MODULES = {name: name if name in {"wrapper", "pack", "vllm", "start", "faults_cache"} else f"weights_{name}" for name in BENCHMARKS}
 _NEED_VLLM = {"wrapper", "vllm"}
 _QUICK = {"http", "local", "faults", "ranks", "start"}
 
