@@ -85,15 +85,17 @@ PLANS = [
 ]
 
 
+@pytest.mark.parametrize("more", [(), ("--explain",)], ids=["plain", "explain"])
 @pytest.mark.parametrize("words", PLANS, ids=" ".join)
-def test_what_a_person_reads_fits_80_columns(plan, words):
-    code, out, err = plan(*words, "--explain")
+def test_what_a_person_reads_fits_80_columns_and_every_footnote_is_cited(plan, words, more):
+    code, out, err = plan(*words, *more)
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert max(map(len, lines)) <= 80
     assert not any(line != line.rstrip() for line in lines)
-    numbers = {int(number) for number in re.findall(r"\[(\d+)\]", out)}
-    assert numbers == set(range(1, len(numbers) + 1))  # every footnote is there, and each is cited
+    body, _, footnotes = out.partition("\nSOURCES\n")
+    cited, told = ({int(number) for number in re.findall(r"\[(\d+)\]", text)} for text in (body, footnotes))
+    assert cited == told == set(range(1, len(told) + 1))
     assert "Traceback" not in out
 
 

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 WIDTH = 80
 _LABEL = 12
 _CELL = 10
+_PHASE = 16
 
 
 def render(plan: Plan, *, explain: bool = False) -> str:
     """All of it, the workings on request; ends with a newline."""
     numbers = numbered([*_cited(plan), *(key for working in plan.workings for key in working.sources if explain)])
     lines = [_title(plan), "-" * WIDTH]
-    for label, text in _facts(plan):
+    for label, text in _facts(plan, numbers):
         lines += _fact(label, text)
     if plan.starts:
         lines += ["", *_table(plan, numbers)]
@@ -69,7 +70,7 @@ def _title(plan: Plan) -> str:
     return (name if len(name) <= room else f"{name[: room - 3]}...") + where
 
 
-def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
+def _facts(plan: Plan, numbers: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     model = plan.model
     told = f"{both(model.weight_bytes)} of weights"
     if model.is_exact:
@@ -89,11 +90,12 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     if fetch is not None:
         ways = {"endpoint": "S3 gateway endpoint", "nat": "NAT gateway", "nvme": "instance store", "root": "root volume"}
         nodes = f", {plan.question.nodes} nodes at once" if plan.question.nodes > 1 else ""
+        marks = "".join(f"[{numbers[key]}]" for key in fetch.sources)
         yield (
             "fetch",
             (
                 f"{both(fetch.bytes)} in {seconds(fetch.seconds)} at {speed(fetch.rate)}{nodes} through: "
-                f"{ways[plan.question.via]}; bound by: {fetch.bound} ({fetch.basis})"
+                f"{ways[plan.question.via]}; bound by: {fetch.bound} ({fetch.basis}{marks and f' {marks}'})"
             ),
         )
 
@@ -147,7 +149,7 @@ def _host_facts(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _table(plan: Plan, numbers: Mapping[str, int]) -> Iterator[str]:
-    yield f"{'START TO READY':<16}" + "".join(f"{scenario.upper():>{_CELL}}" for scenario in SCENARIOS) + "  KNOWN HOW"
+    yield f"{'START TO READY':<{_PHASE}}" + "".join(f"{scenario.upper():>{_CELL}}" for scenario in SCENARIOS) + "  KNOWN HOW"
     found = {start.scenario: {term.phase: term for term in start.terms} for start in plan.starts}
     for phase in PHASES:
         terms = [found[scenario].get(phase) for scenario in SCENARIOS]
@@ -155,7 +157,9 @@ def _table(plan: Plan, numbers: Mapping[str, int]) -> Iterator[str]:
         if not told:
             continue
         cells = "".join(f"{'-' if term is None else format_seconds(term.seconds):>{_CELL}}" for term in terms)
-        yield f"{phase:<16}{cells}  {_known(told, numbers)}"
+        first, *rest = _known(told, numbers)
+        yield f"{phase:<{_PHASE}}{cells}  {first}"
+        yield from (" " * (_PHASE + len(SCENARIOS) * _CELL + 2) + line for line in rest)
     yield "-" * WIDTH
     yield _totals("total", [start.total_s for start in plan.starts])
     yield _totals("in the pod", [start.container_s for start in plan.starts])
@@ -164,25 +168,25 @@ def _table(plan: Plan, numbers: Mapping[str, int]) -> Iterator[str]:
 
 
 def _totals(label: str, values: Sequence[float]) -> str:
-    return f"{label:<16}" + "".join(f"{format_seconds(value):>{_CELL}}" for value in values)
+    return f"{label:<{_PHASE}}" + "".join(f"{format_seconds(value):>{_CELL}}" for value in values)
 
 
 def _range(starts: Sequence[StartTime]) -> str:
     cells = "".join(f"{f'{start.low_s:.0f}-{start.high_s:.0f}':>{_CELL}}" for start in starts)
-    return f"{'range, seconds':<16}{cells}"
+    return f"{'range, seconds':<{_PHASE}}{cells}"
 
 
-def _known(terms: Sequence[Term], numbers: Mapping[str, int]) -> str:
-    """How a row's figures are known: each way once, with its footnotes."""
+def _known(terms: Sequence[Term], numbers: Mapping[str, int]) -> list[str]:
+    """How a row's figures are known, each way once with its footnotes; in lines that fit beside the figures."""
     ways: dict[str, list[str]] = {}
     for term in terms:
-        marks = ways.setdefault(term.basis, [])
+        marks = ways.setdefault(f"{term.basis}: {term.note}" if term.note else term.basis, [])
         marks += [mark for key in term.sources if (mark := f"[{numbers[key]}]") not in marks]
-    text = ", ".join(f"{basis} {''.join(marks)}".rstrip() for basis, marks in ways.items())
-    notes = {term.note for term in terms if term.note}
-    told = f"{text}: {', '.join(sorted(notes))}" if notes else text
-    room = WIDTH - 16 - 3 * _CELL - 2
-    return told if len(told) <= room else text if len(text) <= room else ", ".join(ways)
+    told = [f"{way} {''.join(marks)}".rstrip() for way, marks in ways.items()]
+    room = WIDTH - _PHASE - len(SCENARIOS) * _CELL - 2
+    if len(together := ", ".join(told)) <= room:
+        return [together]
+    return [line for each in told for line in textwrap.wrap(each, room, break_on_hyphens=False)]
 
 
 def _operations(plan: Plan) -> Iterator[tuple[str, str]]:
