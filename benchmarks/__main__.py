@@ -22,10 +22,12 @@ BENCHMARKS = {
     "local": "weights from the local disk beside safetensors, the Run:ai streamer and fastsafetensors; 4 minutes",
     "faults": "weights over a network that fails; 6 minutes",
     "faults_cache": "kills at random steps of publishing and restoring a cache; 7 minutes",
+    "fleet": "sixteen starts of one envelope at once; 8 minutes",
     "ranks": "four ranks and a small window; 3 minutes",
     "start": "start to ready of a real vLLM with a 2 GB model behind 150 MB/s, beside runai_streamer; 25 minutes",
 }
-_MODULES = {name: name if name in {"wrapper", "pack", "vllm", "start", "faults_cache"} else f"weights_{name}" for name in BENCHMARKS}
+_OF_THE_CACHE = {"wrapper", "pack", "vllm", "start", "faults_cache", "fleet"}
+_MODULES = {name: name if name in _OF_THE_CACHE else f"weights_{name}" for name in BENCHMARKS}
 _NEED_VLLM = {"wrapper", "vllm"}
 _QUICK = {"http", "local", "faults", "ranks", "start"}
 

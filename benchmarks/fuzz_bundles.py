@@ -132,6 +132,8 @@ class Fuzzer:
         (self._live / ".glowplug").mkdir(parents=True)
         (self._live / "inductor").mkdir()
         (self._live / "inductor" / "own.so").write_bytes(b"own")
+        if chance.random() < 0.3:  # whatever an engine may leave in its folder
+            (self._live / chance.choice(("triton", "inductor/0"))).symlink_to(self._canary)
         do: Callable[[], str] = {
             "pack": lambda: self._pack(chance, tars, frame),
             "manifest": lambda: self._manifest(chance, value),
@@ -216,7 +218,9 @@ class Fuzzer:
         assert pointer is not None
         manifest = choose(repository, _DIGEST, pointer, _TRUST, live_base=None, deadline=deadline).manifest
         assert manifest is not None
-        restore(store, layout.pack_key(_DIGEST, manifest.pack.sha256), manifest, self._live, deadline=deadline)
+        in_use = chance.random() < 0.3
+        key = layout.pack_key(_DIGEST, manifest.pack.sha256)
+        restore(store, key, manifest, self._live, deadline=deadline, in_use=lambda: in_use)
         for entry in manifest.files:
             data = (self._live / entry.path).read_bytes()
             assert hashlib.sha256(data).hexdigest() == entry.sha256, f"{entry.path} is not what its digest says"
@@ -288,6 +292,7 @@ def work(cases: int, start: int, folder: Path) -> dict[str, Any]:
         def run(case: tuple[str, int, list[int], int, Any]) -> None:
             nonlocal done
             done += 1
+            case = (case[0], (case[1] + done * 2_654_435_761) % 2**32, *case[2:])  # hypothesis likes to draw a number again
             try:
                 fuzzer.case(*case)
             except Exception as error:  # noqa: BLE001  noted, and the next case is another one

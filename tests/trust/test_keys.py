@@ -122,6 +122,7 @@ ED = ed25519.Ed25519PrivateKey.generate()
         (public_pem(ED), "is a public key"),
         (private_pem(ED) * 2, "2 PEM blocks"),
         (private_pem(ED).replace("MC4C", "****"), "damaged"),
+        (private_pem(ED).replace("MC4C", "M\u00e94C"), "damaged"),
         ("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----", "not a private key that can be read"),
     ],
 )

@@ -9,7 +9,6 @@ here ever holds a key's bytes, and nothing here looks at the environment (``keyr
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import os
 import re
@@ -263,7 +262,7 @@ def _pem_block(label: str, der: bytes) -> str:
 def _decode(body: str, source: str) -> bytes:
     try:
         return base64.b64decode("".join(body.split()), validate=True)
-    except binascii.Error:
+    except ValueError:  # also of letters that base64 does not have, beside binascii's own
         raise UsageError(f"{source}: the PEM block is damaged", object=source, hint="copy the file again, whole") from None
 
 

@@ -6,11 +6,13 @@ lines, the official client would be one more package in every injected folder, a
 
 from __future__ import annotations
 
-import os
+import re
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 import glowplug
+from glowplug import temporary
 from glowplug.errors import LocalError
 from glowplug.timeline.report import Outcome
 
@@ -33,11 +35,18 @@ def write_metrics(path: Path, report: StartReport) -> None:
     Raises:
         LocalError: it can't be written.
     """
-    half = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # the collector reads *.prom only
+    half = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")  # the collector reads *.prom only
     try:
-        half.write_text(exposition(report), encoding="utf-8")
-        half.chmod(0o644)
-        half.replace(path)
+        temporary.sweep(path.parent, re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]+\.tmp"))
+        with open(temporary.create(half, 0o644), "w", encoding="utf-8") as file:
+            try:
+                file.write(exposition(report))
+                file.flush()
+                half.chmod(0o644)
+                half.replace(path)
+            except OSError:
+                half.unlink(missing_ok=True)
+                raise
     except OSError as error:
         problem = error.strerror or str(error)
         raise LocalError(f"cannot write the metrics: {path}: {problem}", object=str(path), hint="see --metrics") from None
