@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # one connection. And what it costs besides.
 _BYTES_PER_S = 50 * MIB
 _OVERHEAD_S = 0.5
-_LEASE_S = 5.0  # an answer about the lease is not worth more
+_LEASE_S = 10.0  # an answer about the lease is not worth more; some servers let those who race for an object wait for 5 s
 _LOOKS = 3  # generations that turn out to be of no use before the wait is given up
 _POLL_S = 0.1
 _GIVE_UP_S = 1.0
