@@ -1,9 +1,11 @@
 """Why vLLM did not use what was restored, from both its records."""
 
 import json
+import subprocess
 
 import pytest
 
+from glowplug.engines.vllm.key_factors import key_record
 from glowplug.engines.vllm.why_unused import explain_miss
 
 WRITTEN = {"env": {"VLLM_USE_AOT_COMPILE": True, "VLLM_DP_RANK": 0}, "config_hash": "c1", "code_hash": "d1", "compiler_hash": "e1"}
@@ -111,3 +113,27 @@ def test_behind_another_configuration_the_graphs_are_compared(explained, graphs,
     for path, graph in zip((THEN, NOW), graphs, strict=True):
         put(explained.root, path.replace("cache_key_factors.json", "computation_graph.py"), graph)
     assert words in explained(config_hash="c2")
+
+
+@pytest.mark.vllm
+def test_of_what_vllm_itself_hashes_of_two_environments_the_variable_is_named(explained, vllm_python):
+    """The factors come from the installed vLLM's own function; the file around them is put here as its source writes it."""
+    program = (
+        "import json, os\n"
+        "from vllm import envs\n"
+        "os.environ.update(VLLM_EC_SIDE_CHANNEL_HOST='10.0.3.17', VLLM_USE_AOT_COMPILE='0', VLLM_API_KEY='k1')\n"
+        "first = envs.compile_factors()\n"
+        "os.environ.update(VLLM_EC_SIDE_CHANNEL_HOST='10.0.9.4', VLLM_USE_AOT_COMPILE='1', VLLM_API_KEY='k2')\n"
+        "print('FACTORS' + json.dumps([first, envs.compile_factors()]))\n"
+    )
+    done = subprocess.run([vllm_python, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    first, second = json.loads(done.stdout.partition("FACTORS")[2])
+    assert len(first) > 200
+    put(explained.root, THEN, WRITTEN | {"env": first})
+    put(explained.root, NOW, WRITTEN | {"env": second})
+    text = explain_miss(explained.root, {THEN})
+    assert text.startswith(
+        'vLLM\'s own key differs in VLLM_EC_SIDE_CHANNEL_HOST (now "10.0.9.4", then "10.0.3.17"), VLLM_USE_AOT_COMPILE'
+    )
+    assert "API_KEY" not in text  # vLLM leaves it out itself
+    assert len(json.dumps(key_record(explained.root, {THEN}))) < 16 * 1024
