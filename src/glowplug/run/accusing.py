@@ -93,14 +93,13 @@ class Accuser:
             if testimony.kind in {"unusable", "recompiled"}:
                 self._note(prepared, testimony)
             self._event("evidence", testimony.generation, f"{testimony.kind}: {testimony.reason}")
-            short = testimony.generation[:12]
-            what = f"generation {short} is not used on this node any more" if testimony.kind != "integrity" else short
+            what, next_ = _said(testimony)
             try:
                 send(prepared.repository.store, testimony)
             except RemoteError as error:
                 self.start.console.warn(f"{what}, but that could not be reported to others: {error.line()}")
             else:
-                self.start.console.warn(f"{what}: {testimony.reason} (reported; two nodes put it into quarantine for all)")
+                self.start.console.warn(f"{what} (reported; {next_})")
         if prepared.identity is not None and prepared.identity.is_writer:
             self._judge(prepared, testimony, deadline)
 
@@ -181,3 +180,12 @@ class Accuser:
 
     def _event(self, name: str, generation: str, detail: str) -> None:
         self.start.events.append(Event(name, self.start.clock.now_s(), generation, detail))
+
+
+def _said(testimony: Testimony) -> tuple[str, str]:
+    """What a start says of its testimony: what it knows, and what others will do about it."""
+    generation = f"generation {testimony.generation[:12]}"
+    if testimony.kind == "integrity":
+        return f"{generation} is not what was signed", "a writer looks at it, and puts it into quarantine if that is so"
+    why = "the engine lives without it" if testimony.kind == "died" else testimony.reason
+    return f"{generation} is not used on this node any more: {why}", "two nodes put it into quarantine for all"

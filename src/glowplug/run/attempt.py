@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from glowplug.run.start import Start
     from glowplug.run.weights import Started
 
+_POLL_S = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Ended:
@@ -44,6 +47,7 @@ class Ended:
         spawned_s: when it was spawned, on the start's clock.
         ended_s: when it had ended.
         was_ready: it had been ready before.
+        watched: whether it was ready would have been seen.
         told: a signal that means "end" had been passed on to it.
         lines: what it wrote last.
     """
@@ -53,6 +57,7 @@ class Ended:
     spawned_s: float
     ended_s: float
     was_ready: bool
+    watched: bool
     told: bool
     lines: tuple[str, ...]
 
@@ -147,7 +152,8 @@ class Attempt:
         self._close(watcher)
         # What it says to people goes to the standard error, which is the last pump.
         lines = tuple(line for pump in pumps for line in pump.last_lines)
-        return Ended(exit_code, child.signal, spawned_s, ended_s, self.was_ready, told, lines)
+        watched = watcher is not None and ended_s < self.start.options.ready_timeout_s
+        return Ended(exit_code, child.signal, spawned_s, ended_s, self.was_ready, watched, told, lines)
 
     def finish(self, ended: Ended) -> None:
         """Report and publish, as far as that has not been done, and let the last output out."""
@@ -159,6 +165,11 @@ class Attempt:
         if self._child is not None:
             self._child.end_group()
         self._headers.take_back()
+        readiness = self.prepared.launch.readiness
+        if isinstance(readiness, HttpReadiness) and ended.watched:
+            grace = Deadline(SHUTDOWN_GRACE_S, step="shutdown")
+            while grace.remaining_s and is_taken(readiness.url):  # by what has just been killed
+                time.sleep(_POLL_S)
         self.start.steps.note("failed start", ended.spawned_s, ended.ended_s)
         self._drain(lambda: process.pending_stop() is not None)  # which stays for the caller
 

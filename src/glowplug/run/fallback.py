@@ -6,7 +6,7 @@ When is the cache suspected? All of these must hold:
   (where the file system does not tell, that is taken as given). A wrong option or a port in use ends an engine before that.
 - it failed: an exit code other than 0, or a signal. It was not told to end, neither through us nor by a stop signal from others.
 - it died within ``--poison-window`` of its spawn. For a server also at any time before it was ready: a large model loads weights
-  for minutes before it runs what was restored.
+  for minutes before it runs what was restored. Where readiness is not watched, the window alone counts.
 - the kernel killed nothing for want of memory meanwhile. A cold start needs more memory, not less. Where the counter can't be read
   and SIGKILL ended the engine, it is started again, but nothing is said against the generation.
 
@@ -121,7 +121,8 @@ def _is_suspect(start: Start, prepared: Prepared, ended: Ended) -> bool:
         return False
     window_s = start.options.poison_window_s
     serves = isinstance(prepared.launch.readiness, HttpReadiness)
-    if not window_s or (ended.lived_s > window_s and (ended.was_ready or not serves)):
+    waits = serves and ended.watched and not ended.was_ready
+    if not window_s or (ended.lived_s > window_s and not waits):
         return False
     if not serves and (number not in CRASHES or _has_input()):
         return False

@@ -195,7 +195,7 @@ def look_up_and_restore(
     pointer: Pointer | None = None
     generation, base = "", live.path.parent
     try:
-        cleanse(live.path, noted(base))
+        _cleanse(live.path, noted(base), deadline, pace)
         if not options.restore:
             return replace(prepared, search=Search(Lookup("off", "restoring is turned off (--no-restore)")))
         pointer = repository.latest(envelope.digest)
@@ -205,7 +205,7 @@ def look_up_and_restore(
         generation = pointer.generation
         choice = choose(repository, envelope.digest, pointer, trust, live_base=base, deadline=deadline)
         deadline.check()
-        cleanse(live.path, choice.bad)
+        _cleanse(live.path, choice.bad, deadline, pace)
         manifest = choice.manifest
         if manifest is None:
             return replace(prepared, search=Search(Lookup("refused", choice.reason), pointer, may_publish=choice.may_publish))
@@ -219,6 +219,13 @@ def look_up_and_restore(
         return replace(prepared, search=_failed(error, pointer, generation, writer=writer))
     lookup = Lookup("restored", choice.reason or choice.notice, generation)
     return replace(prepared, search=Search(lookup, pointer, manifest, restored, may_publish=choice.may_publish))
+
+
+def _cleanse(live: Path, bad: frozenset[str], deadline: Deadline, pace: Pace) -> None:
+    """Empty a live folder that has held a bad generation, unless an engine may be using it already."""
+    if bad and not pace.in_use():
+        with deadline.commit():
+            cleanse(live, bad)
 
 
 def note_files(prepared: Prepared) -> Prepared:

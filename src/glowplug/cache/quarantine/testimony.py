@@ -102,7 +102,7 @@ class Testimony:
             "reader": self.reader,
             "at": self.at,
             "reason": plain(self.reason, limit=_MAX_TEXT),
-            "engine": {"name": plain(self.engine, limit=_MAX_TEXT), "version": self.engine_version},
+            "engine": {"name": plain(self.engine, limit=_MAX_TEXT), "version": plain(self.engine_version or "") or None},
             "exit_code": self.exit_code,
             "signal": self.signal,
             "seconds": None if self.seconds is None else round(self.seconds, 3),
