@@ -129,6 +129,8 @@ def test_a_janitor_removes_what_is_old_condemns_what_two_nodes_reported_and_empt
         judge("reader")
     janitor = machine("janitor", **keys["trusts"])
     assert len(json.loads(janitor(*collect).out)["condemned"]) == 1
+    for words in ([], ["--lift"]):
+        assert janitor("cache", "quarantine", pointer.split("/")[1], *words).code == 0
     for _ in range(2):  # a pointer that names nothing goes the second time
         ended = janitor(*collect, "--max-age", "0s")
         assert (ended.code, ended.err) == (0, "")
