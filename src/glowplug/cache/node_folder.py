@@ -124,13 +124,14 @@ class NodeFolder:
         """Keep a small file. What can't be written is not kept, and nothing is raised."""
         part = f"{name}.{os.getpid():x}{time.monotonic_ns():x}.part"
         with contextlib.suppress(OSError):
-            descriptor = temporary.create(self._within(_TEMPORARY, part), 0o600)
-            try:
-                with open(descriptor, "wb") as file:
+            temporary.sweep(self._within(_TEMPORARY, ""), _PART)
+            with open(temporary.create(self._within(_TEMPORARY, part), 0o600), "wb") as file:
+                try:
                     file.write(data)
-                self.show(part, kind, name)
-            except OSError:
-                self.discard(part)
+                    file.flush()
+                    self.show(part, kind, name)  # while it is held: what nobody holds may be swept
+                except OSError:
+                    self.discard(part)
 
     def drop(self, kind: Kind, name: str) -> None:
         """Keep a file no longer; none there is no error, nor is one that can't be removed."""
