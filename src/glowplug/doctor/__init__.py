@@ -1,0 +1,1 @@
+"""Rules over manifests and machines that serve models: what makes a start slow, or keeps it from ending, before it happens."""
