@@ -108,9 +108,11 @@ def test_publishers_readers_and_collections_at_once(place, tmp_path):
     assert sum(each.get("pack", 0) for each in removed) > 0
     assert sum(told[child.pid]["found"] for child in readers) > 0
     assert sum(told[child.pid]["published"] for child in publishers) > 2
-    if max(told[child.pid]["slowest_s"] for child in publishers) > GRACE_S - 1:  # S3 tells whole seconds
-        pytest.skip("this machine is too slow for the grace period, which a publication must not outlast")
-    assert [told[child.pid]["problems"] for child in readers] == [[]]
+    problems = [problem for child in readers for problem in told[child.pid]["problems"]]
     repository = Repository(open_store(url, env=env))
     pointer = repository.latest(DIGEST)
-    assert pointer is None or not verify_generation(repository, DIGEST, pointer.generation, TRUST).problem
+    if pointer is not None:
+        problems.append(verify_generation(repository, DIGEST, pointer.generation, TRUST).problem)
+    if any(problems) and max(told[child.pid]["slowest_s"] for child in publishers) > GRACE_S - 1:  # S3 tells whole seconds
+        pytest.skip("this machine is too slow for the grace period, which a publication must not outlast")
+    assert not any(problems)
