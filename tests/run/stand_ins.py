@@ -3,7 +3,7 @@
 Two kinds. ``COMPILER`` is any command that compiles through Inductor; ``VLLM`` stands in a folder that looks like a virtual
 environment with vLLM in it, says what vLLM says, writes where vLLM writes, and serves ``/health``. What they do is steered by
 variables that are no part of the envelope: ``DOES`` (words, see below), ``GRAPHS`` (how many), ``BYTES`` (of each),
-``COMPILE_S`` (seconds for each, in ``VLLM``).
+``COMPILE_S`` (seconds for each, in ``VLLM``), ``KEY`` (the hash that ``VLLM`` makes of its settings).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ if "die" in does:
     say("No available memory for the cache blocks")
     sys.exit(9)
 root = pathlib.Path(os.environ.get("VLLM_CACHE_ROOT", os.path.expanduser("~/.cache/vllm")))
-key = root / "torch_compile_cache" / "4c3e1a"
+key = root / "torch_compile_cache" / os.environ.get("KEY", "4c3e1a")
 rank = key / "rank_0_0" / "backbone"
 say("Dynamo bytecode transform time: 0.01 s")
 loaded = 0
@@ -122,7 +122,8 @@ if "slow" in does and not loaded:
     say("compiles slowly")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
     time.sleep(600)
-factors = {"env": {"VLLM_API_KEY": os.environ["VLLM_API_KEY"]}} if "leak" in does else {"env": {}}
+factors = {"env": {"VLLM_API_KEY": os.environ["VLLM_API_KEY"]}} if "leak" in does else {"env": {"VLLM_KEY": key.name}}
+factors |= {"config_hash": "1", "code_hash": "2", "compiler_hash": "3"}
 (key / "cache_key_factors.json").write_text(json.dumps(factors))
 say(f"init engine (profile, create kv cache, warmup model) took {time.monotonic() - begun:.2f} s")
 

@@ -242,6 +242,24 @@ def test_what_the_engine_can_not_load_is_said_and_not_used_again_without_a_resta
     assert "bad magic number" in evidence["reason"]
 
 
+def test_a_recompilation_counts_unless_the_engines_own_key_differs(glowplug, vllm, node):
+    bad = warmed(glowplug, vllm)
+    ours = served(node("a"), vllm, options=READER, until="unused", env={"KEY": "5d4f2b"})
+    assert (ours.report["outcome"], events(ours), notes(node("a2"))) == ("unused", [], [])
+    assert "VLLM_KEY" in ours.report["reason"]
+    other = served(node("b"), vllm, does="ignore", options=READER, until="reported")
+    assert (other.report["outcome"], events(other)) == ("unused", ["evidence"])
+    assert [(evidence["kind"], evidence["generation"]) for evidence in reports(glowplug)] == [("recompiled", bad)]
+
+
+def test_a_death_of_files_that_an_earlier_start_left_is_restarted_and_blames_no_generation(glowplug, vllm):
+    served(glowplug, vllm, until="published generation")
+    ended = served(glowplug, vllm, does="poison", options=["--no-restore"], until="ready in")
+    assert (ended.code, events(ended)) == (0, ["cold fallback"])
+    assert ended.said("it used files of an earlier start on this node")
+    assert (reports(glowplug), notes(glowplug)) == ([], [])
+
+
 def test_a_store_that_takes_no_reports_keeps_no_server_from_serving(glowplug, vllm, node):
     bad = warmed(glowplug, vllm)
     here = node("a")

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from glowplug.run.attempt import Ended
     from glowplug.run.restoring import Prepared
     from glowplug.run.start import Start
-    from glowplug.run.weights import Started, Weights
+    from glowplug.run.started import Started
+    from glowplug.run.weights import Weights
 
 CRASHES = frozenset((signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE))
 """Signals that broken machine code causes."""
@@ -96,6 +97,7 @@ def _once_more(start: Start, attempt: Attempt, ended: Ended, weights: Weights, *
         return ended.exit_code
     stop = process.pending_stop()
     if stop is not None:
+        attempt.finish(ended)
         return 128 + stop
     start.console.warn(f"{reason}: it is started once more without the cache")
     start.events.append(Event("cold fallback", start.clock.now_s(), generation, reason))
