@@ -159,6 +159,7 @@ class Node:
         given = {
             "HOME": str(self.home),
             "XDG_CACHE_HOME": str(self.home / ".cache"),
+            "TMPDIR": str(self.home / "tmp"),  # where other engines' precompiled headers are none of ours
             "PATH": "/usr/bin:/bin",
             "LC_ALL": "C.UTF-8",
             "AWS_CONFIG_FILE": "/nonexistent",
@@ -179,7 +180,7 @@ class Node:
         for folder in (self.home, self.live, self.copies, self.report.parent):
             shutil.rmtree(folder, ignore_errors=True)
         self.journal.unlink(missing_ok=True)
-        self.home.mkdir()
+        (self.home / "tmp").mkdir(parents=True)
         self.report.parent.mkdir()
         if live is not None:
             shutil.copytree(live, self.live)
