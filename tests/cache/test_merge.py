@@ -158,6 +158,24 @@ def test_two_that_publish_at_once_end_in_one_generation_with_both(store, tmp_pat
     assert not verify_generation(Repository(store), DIGEST, newest(store).digest, TRUST).problem
 
 
+def test_of_a_fleet_that_compiles_the_same_at_once_one_replica_publishes(store, tmp_path):
+    base = publish(store, make_tree(tmp_path / "base", OLD)).manifest.digest
+    trees = [replica(tmp_path, f"live{number}", {"inductor/same.so": b"%d" % number}) for number in range(8)]
+    barrier, ended = threading.Barrier(len(trees)), []
+
+    def work(tree):
+        barrier.wait(20)
+        ended.append(put_out(store, tree, restored=base, known={base}))
+
+    threads = [threading.Thread(target=work, args=(tree,)) for tree in trees]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(each.state for each in ended) == ["contained"] * 7 + ["published"]
+    assert {each.manifest.digest for each in ended} == {newest(store).digest}
+
+
 PUBLISHER = """
 import pathlib, sys
 sys.path.insert(0, sys.argv[1])
