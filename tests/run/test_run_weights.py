@@ -103,6 +103,21 @@ def test_every_byte_arrives_once_and_the_report_tells_what_it_cost(glowplug, eng
     assert "weights   " in ended.err
 
 
+def test_the_key_of_a_command_by_hand_is_that_of_its_start(glowplug, engine, served, tmp_path):
+    ended = concluded(glowplug, engine, env=served.env)
+    told = glowplug("cache", "key", "--cache-dir", glowplug.live, "--json", "--", *engine, env=served.env)
+    assert told.code == 0, told.err
+    assert json.loads(told.out)["envelope"] == ended.report["cache"]["envelope"]
+
+
+def test_the_key_of_a_command_whose_checkpoint_is_not_there_names_it(glowplug, engine, served, bucket):
+    shutil.rmtree(bucket / "bucket" / "models" / "tiny")
+    told = glowplug("cache", "key", "--", *engine, env=served.env)
+    assert told.code == 1
+    assert URI in told.err
+    assert "Traceback" not in told.err
+
+
 def test_four_ranks_cost_the_bytes_of_one(glowplug, engine, range_server, bucket, digests):
     asked: list[int] = []
 

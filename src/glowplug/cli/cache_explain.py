@@ -23,7 +23,7 @@ from glowplug.run.console import terminal_width
 from glowplug.run.offline import understand
 from glowplug.run.options import RunOptions
 from glowplug.run.restoring import store_for, trust_for
-from glowplug.run.sides import Comparison, Side, compare_sides, is_streamed, side_from_file, side_from_text, with_record
+from glowplug.run.sides import Comparison, Side, compare_sides, side_from_file, side_from_text, with_record
 from glowplug.units import count, format_seconds
 
 if TYPE_CHECKING:
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
 _LOOK_S = 60.0
 _SHOWN = 3
-_STREAMED = (
-    "but glowplug run streams this model, and its content then counts in place of its URL: name a start's report with --report"
-)
 
 EPILOG = """
 Examples:
@@ -98,8 +95,6 @@ def explain(
         store_for(options, os.environ), ours.envelope, deadline=Deadline(_LOOK_S, step="explain"), known=known_causes(ours.engine)
     )
     state = _state(options, ours, launch, base)
-    if command and is_streamed(options, command, os.environ):
-        state += f"; {_STREAMED}"
     if as_json:
         print_json({**_head(ours, poisoners), "state": state, "neighbours": [_neighbour(each) for each in found]})
     else:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from glowplug.run.accusing import Accuser
     from glowplug.run.restoring import Prepared
     from glowplug.run.start import Start
-    from glowplug.run.weights import Started
+    from glowplug.run.started import Started
 
 _POLL_S = 0.05
 

@@ -23,6 +23,7 @@ from glowplug.cache.secrets import SecretScan
 from glowplug.engines.registry import recognise
 from glowplug.errors import BadManifest, LocalError, ObjectNotFound, UsageError
 from glowplug.run.restoring import describe, store_for, trust_for
+from glowplug.run.started import as_run_starts_it
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,14 +35,16 @@ if TYPE_CHECKING:
 
 
 def understand(options: RunOptions, argv: Sequence[str], env: Mapping[str, str]) -> tuple[Launch, Envelope, Path]:
-    """A command, its envelope, and the folder its live folder lies in.
+    """A command as ``run`` would start it, its envelope, and the folder its live folder lies in.
 
     Raises:
         UsageError: no command, or one that its engine could not start with.
+        GlowplugError: as ``as_run_starts_it``: a checkpoint that is streamed can't be read.
     """
     if not argv:
         raise UsageError("no command", object="COMMAND", hint="write it after --, exactly as glowplug run gets it")
-    launch = recognise(tuple(argv), env, os.getcwd(), engine=options.engine)
+    started = as_run_starts_it(argv, env, engine=options.engine)
+    launch = recognise(started.argv, started.key_env, os.getcwd(), engine=options.engine)
     envelope, base = describe(launch, options, env)
     return launch, envelope, base
 

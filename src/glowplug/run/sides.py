@@ -16,20 +16,16 @@ from glowplug.cache.envelope import Envelope, canonical_json
 from glowplug.cache.explain.causes import causes
 from glowplug.cache.explain.members import read_member
 from glowplug.engines.knowledge import compare_records, known_causes, record_path
-from glowplug.engines.registry import weights_request
 from glowplug.errors import GlowplugError, IntegrityError, UsageError
 from glowplug.run.offline import find_envelope
 from glowplug.timeline.report import SCHEMA as REPORT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from glowplug.cache.deadline import Deadline
     from glowplug.cache.envelope import Json
     from glowplug.cache.explain.causes import Cause
     from glowplug.cache.repository import Repository
     from glowplug.cache.trust import Trust
-    from glowplug.run.options import RunOptions
 
 _MOST_BYTES = 16 * 1024 * 1024
 
@@ -62,15 +58,6 @@ class Side:
         version = engine.get("version") if isinstance(engine, dict) else None
         reference = model.get("reference") if isinstance(model, dict) else None
         return " ".join(str(part) for part in (self.engine, version, reference) if part)
-
-
-def is_streamed(options: RunOptions, argv: Sequence[str], env: Mapping[str, str]) -> bool:
-    """Whether ``glowplug run`` would put a folder named by the checkpoint's content in the place of the command's model.
-
-    Then its envelope is another one than that of the command as it is written.
-    """
-    request = weights_request(tuple(argv), env, os.getcwd(), engine=options.engine)
-    return request is not None and request.is_remote and request.rewrite is not None
 
 
 def side_from_file(path: str) -> Side:

@@ -23,13 +23,14 @@ from glowplug.run.preparing import Preparing
 from glowplug.run.process import CannotStart
 from glowplug.run.restoring import Prepared
 from glowplug.run.start import Start, describe_error
-from glowplug.run.weights import Started, Weights
+from glowplug.run.weights import Weights
 from glowplug.timeline.report import EngineInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from glowplug.run.options import RunOptions
+    from glowplug.run.started import Started
 
 
 def supervise(options: RunOptions, argv: Sequence[str], env: Mapping[str, str], *, clock: Clock | None = None) -> int:

@@ -10,26 +10,25 @@ sealed.
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 import threading
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import glowplug
 from glowplug.cache.deadline import Deadline
 from glowplug.engines.base import Handover
 from glowplug.engines.registry import weights_request
-from glowplug.errors import GlowplugError, IntegrityError, UnknownKey, Unsigned, UsageError
+from glowplug.errors import IntegrityError, UnknownKey, Unsigned, UsageError
 from glowplug.run import process
 from glowplug.run.restoring import trust_for
+from glowplug.run.start import describe_error
+from glowplug.run.started import Started, own_command, rewritten
 from glowplug.run.warming import Warming
 from glowplug.threads import begin, none_left
 from glowplug.timeline.report import WeightsReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from glowplug.engines.base import WeightsRequest
     from glowplug.run.clock import Clock
@@ -41,15 +40,6 @@ if TYPE_CHECKING:
     from glowplug.weights.seals.seal import Seal
 
 _POLL_S = 0.005
-
-
-class Started(NamedTuple):
-    """The command to spawn, and its environment; the user's own where nothing is streamed."""
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    key_env: Mapping[str, str]
-    """What of it the cache's key is made from: without the path to our loader, which differs from node to node."""
 
 
 class Weights:
@@ -86,7 +76,7 @@ class Weights:
         except UsageError:
             return  # whoever describes the command says it
         except Exception as error:  # noqa: BLE001  fail-open boundary: a start never fails because of us
-            self._console.warn(f"weights are left to the engine: {_describe(error)}")
+            self._console.warn(f"weights are left to the engine: {describe_error(error)}")
         request = self._request
         if request is not None and request.is_remote and request.rewrite is not None:
             settings = self._settings(request)
@@ -119,23 +109,20 @@ class Weights:
         try:
             obstacle = request.obstacle()  # while the network is waited for
         except Exception as error:  # noqa: BLE001  fail-open boundary: a start never fails because of us
-            obstacle = _describe(error)
+            obstacle = describe_error(error)
         while opening.is_alive() and not obstacle and deadline.remaining_s and process.pending_stop() is None:
             opening.join(_POLL_S)
         handover, problem = self._handover, self._problem
         if handover is not None and not obstacle:
             try:
-                argv, variables = request.rewrite(handover)
+                return rewritten(request.rewrite, handover, self._own.env)
             except Exception as error:  # noqa: BLE001  fail-open boundary, as above
-                obstacle = _describe(error)
-            else:
-                kept = {name: value for name, value in variables.items() if name.startswith("VLLM_")}
-                return Started(argv, {**self._own.env, **variables}, {**self._own.env, **kept})
+                obstacle = describe_error(error)
         self.close()
         if self._not_as_sealed is not None and not obstacle:
             raise self._not_as_sealed
         late = f"the checkpoint was not opened within {self._options.weights_deadline_s:g} s (raise --weights-deadline)"
-        reason = obstacle or (_describe(problem) if problem is not None else late)
+        reason = obstacle or (describe_error(problem) if problem is not None else late)
         self._refuse_unsealed(reason)
         if process.pending_stop() is None:
             self._console.warn(f"weights are left to the engine: {reason}")
@@ -176,7 +163,7 @@ class Weights:
                 if self._source is not None:
                     self._source.close()
             except Exception as error:  # noqa: BLE001  fail-open boundary: the engine goes on
-                self._console.warn(f"the weights' buffer was not closed: {_describe(error)}")
+                self._console.warn(f"the weights' buffer was not closed: {describe_error(error)}")
 
     def _settings(self, request: WeightsRequest) -> FetchSettings:
         from glowplug.weights.fetch.settings import FetchSettings  # noqa: PLC0415  only where something is streamed
@@ -266,14 +253,6 @@ class Weights:
             raise UsageError(f"--require-seal: the weights can't be verified: {reason}", object="--require-seal")
 
 
-def own_command() -> str:
-    """How to start this Glowplug again, as a shell line: the launcher of an injected folder, or this Python."""
-    payload = Path(glowplug.__file__).absolute().parents[2]
-    launcher = payload.parent / "bin" / "glowplug"
-    words = [str(launcher)] if (payload / "glowplug.json").is_file() and launcher.is_file() else [sys.executable, "-m", "glowplug"]
-    return shlex.join(words)
-
-
 def _report(stats: FeedStats, *, origin_s: float) -> WeightsReport:
     """The report of a feed.
 
@@ -301,7 +280,3 @@ def _report(stats: FeedStats, *, origin_s: float) -> WeightsReport:
         verified=fetch.verified,
         error=stats.error,
     )
-
-
-def _describe(error: Exception) -> str:
-    return error.line() if isinstance(error, GlowplugError) else f"internal error, {type(error).__name__}: {error}"
