@@ -379,6 +379,12 @@ def test_whoever_was_overtaken_says_so_and_changes_nothing(any_store, live, tmp_
     assert not publish(any_store, live, replaces=pointer).published
 
 
+def test_whoever_was_overtaken_while_packing_sends_nothing(store, live, tmp_path):
+    first = publish(store, make_tree(tmp_path / "other", {"vllm/a": b"1"})).manifest
+    assert not publish(store, live, replaces=None).published
+    assert [key for key in keys(store) if "packs" in key] == [f"v1/{DIGEST}/packs/{first.pack.sha256}.tar.zst"]
+
+
 def test_a_broken_pointer_is_replaced_by_the_next_publication(any_store, live, tmp_path):
     any_store.put(f"v1/{DIGEST}/latest", b"broken")
     captured = publish(any_store, live, replaces=None)
