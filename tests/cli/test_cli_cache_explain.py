@@ -160,7 +160,9 @@ def test_the_engines_own_records_are_compared_with_what_lies_in_the_store_and_on
     plain = script.read_text()
     for host, value in (("10.0.3.17", "a"), ("10.0.9.4", "b")):
         line = f"(rank / 'cache_key_factors.json').write_text({json.dumps(records({'VLLM_X': value}))!r})"
-        script.write_text(plain.replace("factors = {", f"{line}\nfactors = {{", 1))
+        own = '(key / "cache_key_factors.json").write_text(json.dumps(factors))'
+        assert own in plain
+        script.write_text(plain.replace(own, line))
         with shop.begin(*words, env={"VLLM_P2P_SIDE_CHANNEL_HOST": host}) as running:
             running.wait_for("published generation")
             running.signal(15)
@@ -248,12 +250,3 @@ def test_settings_that_poison_the_key_are_told_with_the_remedy(tmp_path):
         "VLLM_IMAGE_TAG": ("note", "both"),
         "VLLM_NEW_PEER": ("note", "both"),
     }
-
-
-def test_of_a_model_with_a_url_it_is_said_that_its_content_counts(tmp_path):
-    shop = Shop(tmp_path)
-    program, serve, _, *words = stand_ins.vllm(tmp_path).words
-    text = " ".join(shop.explain(command=[program, serve, "s3://models/llama", *words]).out.decode().split())
-    assert "glowplug run streams this model" in text
-    assert "note: --model=s3://models/llama" in text
-    assert "streams this model" not in shop.explain(command=stand_ins.compiler(tmp_path).words).out.decode()

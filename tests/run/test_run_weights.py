@@ -103,7 +103,7 @@ def test_every_byte_arrives_once_and_the_report_tells_what_it_cost(glowplug, eng
     assert "weights   " in ended.err
 
 
-def test_the_key_of_a_command_by_hand_is_that_of_its_start(glowplug, engine, served, tmp_path):
+def test_the_key_of_a_command_by_hand_is_that_of_its_start(glowplug, engine, served):
     ended = concluded(glowplug, engine, env=served.env)
     told = glowplug("cache", "key", "--cache-dir", glowplug.live, "--json", "--", *engine, env=served.env)
     assert told.code == 0, told.err
