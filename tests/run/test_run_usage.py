@@ -13,6 +13,7 @@ SECRET = "hunter2-hunter2"
         (["--nope"], ["--nope"]),
         (["--restore-deadline", "soon"], ["--restore-deadline: 'soon' is not a duration", "write 30s"]),
         (["--restore-deadline", "0s"], ["--restore-deadline must be longer than 0 s"]),
+        (["--wait", "soon"], ["--wait: 'soon' is not a duration", "write 30s"]),
         (["--settle", "3 weeks"], ["--settle: '3 weeks' is not a duration"]),
         (["--engine", "nope"], ["--engine nope: no such engine", "choose one of vllm, generic"]),
         (["--engine", "vllm"], ["--engine vllm: `touch` does not start it"]),
