@@ -123,7 +123,8 @@ if "slow" in does and not loaded:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
     time.sleep(600)
 factors = {"env": {"VLLM_API_KEY": os.environ["VLLM_API_KEY"]}} if "leak" in does else {"env": {"VLLM_KEY": key.name}}
-factors |= {"config_hash": "1", "code_hash": "2", "compiler_hash": "3"}
+if "KEY" in os.environ:
+    factors |= {"config_hash": "1", "code_hash": "2", "compiler_hash": "3"}
 (key / "cache_key_factors.json").write_text(json.dumps(factors))
 say(f"init engine (profile, create kv cache, warmup model) took {time.monotonic() - begun:.2f} s")
 

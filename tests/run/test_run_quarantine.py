@@ -243,11 +243,12 @@ def test_what_the_engine_can_not_load_is_said_and_not_used_again_without_a_resta
 
 
 def test_a_recompilation_counts_unless_the_engines_own_key_differs(glowplug, vllm, node):
-    bad = warmed(glowplug, vllm)
+    served(glowplug, vllm, until="published generation", env={"KEY": "4c3e1a"})
+    bad = glowplug.latest()
     ours = served(node("a"), vllm, options=READER, until="unused", env={"KEY": "5d4f2b"})
     assert (ours.report["outcome"], events(ours), notes(node("a2"))) == ("unused", [], [])
     assert "VLLM_KEY" in ours.report["reason"]
-    other = served(node("b"), vllm, does="ignore", options=READER, until="reported")
+    other = served(node("b"), vllm, does="ignore", options=READER, until="reported", env={"KEY": "4c3e1a"})
     assert (other.report["outcome"], events(other)) == ("unused", ["evidence"])
     assert [(evidence["kind"], evidence["generation"]) for evidence in reports(glowplug)] == [("recompiled", bad)]
 
