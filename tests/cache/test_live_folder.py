@@ -216,12 +216,12 @@ def test_the_default_is_on_the_nodes_own_disk_and_never_in_the_home_folder(env):
 
 
 def test_a_note_reaches_whoever_has_the_folder_next_and_is_bounded(tmp_path):
-    with claim(tmp_path, DIGEST) as live:
+    with claim(tmp_path, ENVELOPE_DIGEST) as live:
         assert live.note == ""
         live.leave_note("first, and longer")
         live.leave_note("last")
     live.leave_note("too late")  # the folder was given back
-    with claim(tmp_path, DIGEST) as live:
+    with claim(tmp_path, ENVELOPE_DIGEST) as live:
         assert live.note == "last"
         live.leave_note("x" * 1000)
         assert live.note == "x" * 64
