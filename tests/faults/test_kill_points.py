@@ -63,3 +63,16 @@ def test_a_lease_that_somebody_keeps_is_seen(tmp_path, launcher, folders):
     place = folders()
     take(place.open(), test_range.envelope, Holder(ttl_s=2 * TTL_S), over=None)
     assert test_range.node.leaked_lease(place, test_range.envelope)
+
+
+@pytest.mark.s3
+def test_a_writer_that_dies_while_it_sends_leaves_no_object_without_its_content(tmp_path, launcher, buckets):
+    field = Range(tmp_path, launcher, buckets)
+    [trial] = [trial for trial in TRIALS if trial.name == "publish"]
+    steps = field.steps(trial)
+    sending = [number for number, step in enumerate(steps, 1) if step == "http.client.send"]
+    assert len(sending) > 5
+    for at in sending:
+        place = field.begin(trial)
+        assert field.node.start(place, "run", kill=at).code == -9
+        assert all(info.size_bytes for info in place.open().list(""))
