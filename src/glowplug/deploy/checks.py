@@ -1,0 +1,256 @@
+"""What can't be deployed: values out of bounds, options that contradict each other. One clear error each, before reading."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from glowplug.deploy.wish import options
+from glowplug.engines.environment import is_secret
+from glowplug.errors import UsageError
+from glowplug.units import parse_bytes
+
+if TYPE_CHECKING:
+    from glowplug.deploy.wish import Wish
+
+MOST_NAME = 40
+"""So that what is put behind a name (-warmup-1a2b3c4d and a pod's own digits) still fits 63 characters."""
+_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_BUCKET = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?")
+_IMAGE = r"[a-z0-9][a-z0-9._/-]*(:\d+/[a-z0-9._/-]+)?(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?(@sha256:[0-9a-f]{64})?"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FORMS = {
+    "ingress_host": (
+        r"(\*\.)?([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
+        "host name",
+        "write it as llm.example.com, without https:// and path",
+    ),
+    "image": (_IMAGE, "image", "write it as registry/name:tag"),
+    "glowplug_image": (_IMAGE, "image", "write it as registry/name:tag"),
+    "kms_key": (
+        r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+",
+        "key's ARN",
+        "write arn:aws:kms:REGION:ACCOUNT:key/ID; policies can't name an alias",
+    ),
+    "account": (r"\d{12}", "AWS account", "it has 12 digits"),
+    "region": (r"[a-z]{2}(-[a-z]+)+-\d", "region", "write it as eu-central-1"),
+    "cluster": (r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", "name of an EKS cluster", "write it as aws eks list-clusters shows it"),
+    "node_role": (r"[A-Za-z0-9+=,.@_-]{1,64}", "role's name", "write the name, not the ARN"),
+    "prometheus": (r"https?://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9./_-]*)?", "URL", "write http://HOST:9090"),
+    "load_test": (r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}", "tokenizer's name", "write it as Qwen/Qwen3-32B"),
+}
+"""Field to what it must look like, what it then is, and what to write."""
+# What deploy writes itself. A second value would win over the one that memory, probes and ports were computed for.
+_OURS = {
+    "--model": "--model",
+    "--tensor-parallel-size": "--tp",
+    "-tp": "--tp",
+    "--max-model-len": "--max-model-len",
+    "--port": "--port",
+    "--host": "--port",
+    "--served-model-name": "--name",
+    "--device": "--target",
+    "--max-num-seqs": "--batch",
+}
+
+
+def check(wish: Wish) -> None:
+    """Before anything is planned.
+
+    Raises:
+        UsageError: the first thing that can't be.
+    """
+    _check_choices(wish)
+    _check_needed(wish)
+    _check_names(wish)
+    _check_numbers(wish)
+    _check_engine(wish)
+    _check_together(wish)
+
+
+def bucket_and_prefix(uri: str, *, option: str, what: str) -> tuple[str, str]:
+    """Of ``s3://bucket/prefix``; the prefix has no slash at its ends and may be empty.
+
+    Raises:
+        UsageError: it is nothing of S3.
+    """
+    found = _BUCKET.fullmatch(uri)
+    if found is None:
+        hint = f"{what} must be reachable from every node: write s3://BUCKET/PREFIX"
+        if uri.startswith(("file:", "/", ".")):
+            raise UsageError(f"{option}: {uri} is a folder of one machine", object=option, hint=hint)
+        raise UsageError(f"{option}: {uri!r} is no place in S3", object=option, hint=hint)
+    prefix = (found[2] or "").strip("/")
+    if prefix and not re.fullmatch(r"[A-Za-z0-9!_.()/=+-]+", prefix):
+        hint = "use letters, digits and ! _ . - ( ) = + /: a policy and a shell read others in ways of their own"
+        raise UsageError(f"{option}: the prefix {prefix!r} has characters that can't be", object=option, hint=hint)
+    return found[1], prefix
+
+
+def size_bytes(text: str, *, option: str) -> int:
+    """A size with its unit.
+
+    Raises:
+        UsageError: without a unit, or no size.
+    """
+    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", text):
+        number = text.strip()
+        raise UsageError(f"{option}: {number} has no unit", object=option, hint=f"write {number}GB or {number}GiB")
+    try:
+        size = parse_bytes(text, name=option)
+    except UsageError as error:
+        raise UsageError(error.message, object=option, hint="write 512MiB, 2GB or 1.5GiB") from None
+    if size < 1:
+        raise UsageError(f"{option}: {text} is nothing", object=option, hint="write a size such as 65GB")
+    return size
+
+
+def _check_choices(wish: Wish) -> None:
+    for option in options():
+        value = getattr(wish, option.field)
+        if option.choices and value not in option.choices:
+            hint = f"choose one of {', '.join(option.choices)}"
+            raise UsageError(f"--{option.name}: {value!r} is not known", object=f"--{option.name}", hint=hint)
+
+
+def _check_needed(wish: Wish) -> None:
+    for field, example in (
+        ("model", "--model s3://bucket/models/qwen3-32b"),
+        ("instance", "--instance p4d.24xlarge"),
+        ("store", "--store s3://bucket/glowplug"),
+    ):
+        if not getattr(wish, field):
+            raise UsageError(f"--{field} is missing", object=f"--{field}", hint=f"add {example}")
+    if not wish.model.startswith("s3://"):
+        hint = "bring it there: glowplug weights push FOLDER s3://BUCKET/PREFIX"
+        raise UsageError(f"--model: {wish.model!r} is no checkpoint in S3", object="--model", hint=hint)
+    _, prefix = bucket_and_prefix(wish.model, option="--model", what="the checkpoint")
+    if not prefix:
+        raise UsageError(f"--model: {wish.model} names a whole bucket", object="--model", hint="write s3://BUCKET/PREFIX")
+    bucket_and_prefix(wish.store, option="--store", what="the store")
+
+
+def _check_names(wish: Wish) -> None:
+    for field in ("name", "namespace", "api_key_secret", "ingress_class", "ingress_tls", "trusted_secret", "signing_secret"):
+        text, most, option = getattr(wish, field), MOST_NAME if field == "name" else 63, _shown(field)
+        if text and (not _LABEL.fullmatch(text) or len(text) > most):
+            hint = f"use at most {most} of a-z, 0-9 and -, beginning with a letter and not ending with -"
+            raise UsageError(f"{option}: {text!r} is no name that Kubernetes takes", object=option, hint=hint)
+        if not text and field not in {"name", "api_key_secret", "ingress_tls"}:
+            raise UsageError(f"{option} is empty", object=option, hint="leave it out")
+    for field, (form, said, hint) in _FORMS.items():
+        text, option = getattr(wish, field), _shown(field)
+        if text and (not re.fullmatch(form, text) or len(text) > 512):
+            raise UsageError(f"{option}: {text!r} is no {said}", object=option, hint=hint)
+    for field in ("image", "glowplug_image"):
+        text, option = getattr(wish, field), _shown(field)
+        if text and "@" not in text and (":" not in text.rpartition("/")[2] or text.endswith(":latest")):
+            hint = "name a tag or a digest: replicas of two versions share no cache"
+            raise UsageError(f"{option}: {text} may be another image tomorrow", object=option, hint=hint)
+
+
+def _shown(field: str) -> str:
+    return "--" + field.replace("_", "-")
+
+
+def _check_numbers(wish: Wish) -> None:
+    for option, value, least, most in (
+        ("--port", wish.port, 1, 65535),
+        ("--run-as-user", wish.run_as_user, 0, 2**31 - 1),
+        ("--replicas", wish.replicas, 1, 1000),
+        ("--max-replicas", wish.max_replicas, 0, 1000),
+        ("--batch", wish.batch, 1, 65536),
+        ("--tp", wish.tp, 0, 1024),
+        ("--max-model-len", wish.max_model_len, 0, 100_000_000),
+    ):
+        if not least <= value <= most:
+            hint = f"write a number from {least} to {most}"
+            if option == "--replicas" and value == 0:
+                hint = "with none running nothing tells that requests wait, so nothing would start one again"
+            raise UsageError(f"{option}: {value} can't be", object=option, hint=hint)
+    if wish.run_as_user and wish.port < 1024:
+        hint = "take 8000, or --run-as-user 0"
+        raise UsageError(f"--port {wish.port} needs root", object="--port", hint=hint)
+
+
+def _check_engine(wish: Wish) -> None:
+    for word in wish.engine_args:
+        name = word.partition("=")[0].replace("_", "-")
+        if name in _OURS:
+            raise UsageError(
+                f"--engine-args: {name} is written by deploy itself", object="--engine-args", hint=f"use {_OURS[name]}"
+            )
+        if name == "--enforce-eager":
+            hint = "leave it out; where nothing may be compiled, there is nothing for a store to share"
+            raise UsageError(
+                "--engine-args: --enforce-eager compiles nothing, and --store shares what is compiled",
+                object="--engine-args",
+                hint=hint,
+            )
+        if name == "--load-format":
+            hint = "leave it out: Glowplug streams the weights"
+            raise UsageError(
+                "--engine-args: with a load format of its own the engine fetches the weights by itself",
+                object="--engine-args",
+                hint=hint,
+            )
+    for entry in wish.env:
+        name, equals, value = entry.partition("=")
+        if not equals or not _VARIABLE.fullmatch(name):
+            raise UsageError(f"--env: {entry!r} is no NAME=VALUE", object="--env", hint="write --env NAME=VALUE")
+        if is_secret(name) and value:
+            hint = "a manifest is no place for a secret; vLLM's API key goes by --api-key-secret"
+            raise UsageError(f"--env: {name} looks like a secret", object="--env", hint=hint)
+        if name in {
+            "VLLM_CACHE_ROOT",
+            "TORCHINDUCTOR_CACHE_DIR",
+            "TRITON_CACHE_DIR",
+            "NEURON_COMPILED_ARTIFACTS",
+        } or name.startswith("GLOWPLUG_"):
+            raise UsageError(f"--env: {name} is set by Glowplug itself", object="--env", hint="leave it out")
+
+
+def _check_together(wish: Wish) -> None:
+    for option, wrong, message, hint in (
+        (
+            "--max-replicas",
+            wish.max_replicas and wish.autoscale == "none",
+            "nothing scales",
+            "add --autoscale keda, or leave it out",
+        ),
+        (
+            "--max-replicas",
+            0 < wish.max_replicas < wish.replicas,
+            f"{wish.max_replicas} are fewer than --replicas {wish.replicas}",
+            "raise it",
+        ),
+        (
+            "--identity irsa",
+            wish.identity == "irsa" and not wish.account,
+            "needs the account, for the roles' ARNs",
+            "add --account 111122223333",
+        ),
+        ("--account", wish.account and wish.identity != "irsa", "is for --identity irsa", "add that, or leave it out"),
+        (
+            f"--nodes {wish.nodes}",
+            wish.nodes != "none" and not wish.cluster,
+            "needs the cluster's name, by which subnets are found",
+            "add --cluster NAME",
+        ),
+        ("--node-role", wish.node_role and wish.nodes == "none", "no nodes are written", "add --nodes karpenter, or leave it out"),
+        ("--ingress-tls", wish.ingress_tls and not wish.ingress_host, "there is no Ingress", "add --ingress-host HOST"),
+        (
+            "--neuron-resource",
+            wish.neuron_resource != "chips" and wish.target != "neuron",
+            "is for --target neuron",
+            "leave it out",
+        ),
+        (
+            "--config",
+            wish.config and not wish.weights,
+            "a checkpoint that is read has its own",
+            "add --weights SIZE, or leave it out",
+        ),
+    ):
+        if wrong:
+            raise UsageError(f"{option}: {message}", object=option.partition(" ")[0], hint=hint)

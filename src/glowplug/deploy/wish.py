@@ -1,0 +1,228 @@
+"""What a user asks for: one table of options, which the command line, the file and its JSON schema are all made of.
+
+A value is what was written; whether it can be is decided in ``checks``, and what follows from it in ``design``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+
+from glowplug.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Kind: TypeAlias = Literal["text", "number", "switch", "list", "map"]
+
+GPU_IMAGE = "vllm/vllm-openai:v0.32.0"
+NEURON_IMAGE = "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx:0.9.1-neuronx-py310-sdk2.25.0-ubuntu22.04"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One thing that can be asked for.
+
+    Attributes:
+        name: as in a file and, after ``--``, on the command line.
+        kind: what its value is.
+        help: one line.
+        metavar: stands for the value in help.
+        choices: the only values; empty for any.
+        default: what holds if nothing was said, as a text for people; empty where there is none.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    metavar: str
+    choices: tuple[str, ...]
+    default: str
+
+    @property
+    def field(self) -> str:
+        """The attribute of a ``Wish``."""
+        return self.name.replace("-", "_")
+
+
+def _option(
+    default: object,
+    about: str,
+    *,
+    kind: Kind = "text",
+    metavar: str = "",
+    choices: tuple[str, ...] = (),
+) -> object:
+    return dataclasses.field(default=default, metadata={"help": about, "kind": kind, "metavar": metavar, "choices": choices})
+
+
+def _text(default: str, about: str, metavar: str = "", *, choices: tuple[str, ...] = ()) -> str:
+    return cast("str", _option(default, about, metavar=metavar, choices=choices))
+
+
+def _number(default: int, about: str, metavar: str = "N") -> int:
+    return cast("int", _option(default, about, kind="number", metavar=metavar))
+
+
+def _switch(about: str) -> bool:
+    return cast("bool", _option(default=False, about=about, kind="switch"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is to be deployed. A number of 0 and an empty text mean: as follows from the rest."""
+
+    target: str = _text("gpu", "What serves.", choices=("gpu", "neuron"))
+    model: str = _text("", "The checkpoint.", "s3://BUCKET/PREFIX")
+    weights: str = _text("", "Bytes of the weights, as in 65GB; without it the checkpoint's headers are read.", "SIZE")
+    config: str = _text("", "The model's config.json, where the checkpoint is not read.", "FILE")
+    instance: str = _text("", "EC2 instance type of the nodes.", "TYPE")
+    store: str = _text("", "Where compile caches are shared.", "s3://BUCKET/PREFIX")
+    name: str = _text("", "Of all objects. Default: from the model.", "NAME")
+    namespace: str = _text("default", "Of all objects.", "NAME")
+    image: str = _text("", f"The engine's image. Default: {GPU_IMAGE}, or for neuron {NEURON_IMAGE}.", "IMAGE")
+    glowplug_image: str = _text("", "Image in which glowplug is installed. Default: python:3.11-slim, and pip.", "IMAGE")
+    tp: int = _number(0, "Tensor parallelism. Default: the least that fits; for neuron all cores of the chips that it takes.")
+    max_model_len: int = _number(0, "Longest sequence, tokens. Default: the model's, at most 8192; for neuron 2048.")
+    batch: int = _number(8, "Sequences that a replica holds at once; neuron compiles for exactly so many.")
+    engine_args: tuple[str, ...] = cast(
+        "tuple[str, ...]",
+        _option((), "More words for vllm serve, as --engine-args=--kv-cache-dtype=fp8.", kind="list", metavar="WORD"),
+    )
+    env: tuple[str, ...] = cast(
+        "tuple[str, ...]", _option((), "A variable for the engine, no secret.", kind="map", metavar="NAME=VALUE")
+    )
+    port: int = _number(8000, "Of the server, its Service and its probes.", "PORT")
+    run_as_user: int = _number(1000, "The containers' user; 0 is root.", "UID")
+    api_key_secret: str = _text("", "Secret with the key api-key, which requests must then present.", "NAME")
+    replicas: int = _number(1, "That serve at the least.")
+    max_replicas: int = _number(0, "That autoscaling may start. Default: twice the replicas.")
+    rollout: str = _text(
+        "in-place",
+        "in-place: a new pod takes the devices of an old one. surge: spare devices, no gap.",
+        choices=("in-place", "surge"),
+    )
+    autoscale: str = _text(
+        "none", "By running and waiting requests (keda, hpa), or by the processor (cpu).", choices=("none", "keda", "hpa", "cpu")
+    )
+    prometheus: str = _text("http://prometheus-operated.monitoring.svc:9090", "Where KEDA asks.", "URL")
+    pod_monitor: bool = _switch("Write a PodMonitor, for the Prometheus operator.")
+    dashboard: bool = _switch("Write a dashboard, as a ConfigMap that Grafana's sidecar finds.")
+    ingress_host: str = _text("", "Write an Ingress for this host.", "HOST")
+    ingress_class: str = _text("nginx", "Its class.", "NAME")
+    ingress_tls: str = _text("", "Secret with its certificate.", "NAME")
+    publish: str = _text(
+        "job", "Who compiles for all: a job that ends, every replica, or none of these.", choices=("job", "replicas", "none")
+    )
+    trusted_secret: str = _text("glowplug-trusted", "Secret with public keys (*.pub).", "NAME")
+    signing_secret: str = _text("glowplug-signing", "Secret with the private key, as glowplug.key.", "NAME")
+    kms_key: str = _text("", "Sign and verify with this key of KMS, and without the two secrets.", "ARN")
+    identity: str = _text("pod-identity", "How pods get their rights.", choices=("pod-identity", "irsa"))
+    account: str = _text("", "AWS account, for the roles' names with irsa.", "ID")
+    region: str = _text("", "Of the buckets.", "REGION")
+    nodes: str = _text(
+        "none", "Write a NodePool and its class: Karpenter's own, or EKS Auto Mode's.", choices=("none", "karpenter", "auto")
+    )
+    cluster: str = _text("", "The EKS cluster's name: tags of its subnets, roles, Terraform.", "NAME")
+    node_role: str = _text("", "IAM role of the nodes. Default: KarpenterNodeRole-CLUSTER, AmazonEKSAutoNodeRole.", "NAME")
+    capacity_type: str = _text("on-demand", "Of the nodes.", choices=("on-demand", "spot"))
+    neuron_resource: str = _text("chips", "What a Neuron pod asks for; one kind in the whole cluster.", choices=("chips", "cores"))
+    load_test: str = _text("", "Write a suspended inference-perf Job, with this tokenizer.", "TOKENIZER")
+    iac: str = _text(
+        "terraform",
+        "With --output: roles and S3 endpoint for Terraform, CloudFormation, or not.",
+        choices=("terraform", "cloudformation", "none"),
+    )
+
+
+def options() -> tuple[Option, ...]:
+    """All, in order."""
+    return tuple(
+        Option(
+            name=field.name.replace("_", "-"),
+            kind=field.metadata["kind"],
+            help=field.metadata["help"],
+            metavar=field.metadata["metavar"],
+            choices=field.metadata["choices"],
+            default="" if not field.default else str(field.default),
+        )
+        for field in dataclasses.fields(Wish)
+    )
+
+
+_TYPES: Mapping[Kind, tuple[type, str]] = {
+    "text": (str, "a text"),
+    "number": (int, "a whole number"),
+    "switch": (bool, "true or false"),
+    "list": (list, "a list of texts"),
+    "map": (dict, "a mapping of names to texts"),
+}
+
+
+def make_wish(values: Mapping[str, object], *, source: str) -> dict[str, object]:
+    """Arguments of a ``Wish`` from a file's mapping.
+
+    Args:
+        values: option to value.
+        source: the file, for errors.
+
+    Raises:
+        UsageError: no such option, or a value of another type.
+    """
+    known = {option.name: option for option in options()}
+    made: dict[str, object] = {}
+    for name, value in values.items():
+        option = known.get(name) if isinstance(name, str) else None
+        if option is None:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it may have: {', '.join(known)}"
+            raise UsageError(f"{source}: {name!r} is no option", object=source, hint=hint)
+        made[option.field] = _checked(option, value, source)
+    return made
+
+
+def _checked(option: Option, value: object, source: str) -> object:
+    type_, said = _TYPES[option.kind]
+    good = isinstance(value, type_) and (type_ is bool or not isinstance(value, bool))
+    if good and isinstance(value, list):
+        good = all(isinstance(item, str) for item in value)
+    if good and isinstance(value, dict):
+        good = all(isinstance(key, str) and isinstance(item, str) for key, item in value.items())
+    if not good:
+        unit = " with its unit, as in 65GB" if option.metavar == "SIZE" else ""
+        hint = f"write {said}{unit}; numbers and yes/no that are meant as text need quotes"
+        raise UsageError(f"{source}: {option.name}: {value!r} is not {said}{unit}", object=source, hint=hint)
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, dict):
+        return tuple(f"{key}={item}" for key, item in value.items())
+    return value
+
+
+def json_schema() -> dict[str, object]:
+    """The schema of a file (``--file``), JSON Schema 2020-12."""
+    properties: dict[str, object] = {}
+    shapes: Mapping[Kind, dict[str, object]] = {
+        "text": {"type": "string"},
+        "number": {"type": "integer", "minimum": 0},
+        "switch": {"type": "boolean"},
+        "list": {"type": "array", "items": {"type": "string"}},
+        "map": {"type": "object", "additionalProperties": {"type": "string"}},
+    }
+    for option in options():
+        shape = {**shapes[option.kind], "description": option.help}
+        if option.choices:
+            shape["enum"] = list(option.choices)
+        if option.default:
+            shape["default"] = int(option.default) if option.kind == "number" else option.default
+        properties[option.name] = shape
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "https://glowplug.dev/schema/deploy.v1.json",
+        "title": "What glowplug deploy --file reads",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+    }
