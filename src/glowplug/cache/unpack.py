@@ -90,8 +90,7 @@ class _Slabs:
         self._current: bytearray | None = None
         self._held: dict[int, int] = {}
         self._lock = threading.Lock()
-        for _ in range(SLABS):
-            self._free.put(bytearray(SLAB_BYTES))
+        self._made = 0
 
     def retire(self, writers: Sequence[_Writer]) -> None:
         """The current slab is used up, and all its pieces, if it held any, are in the writers' queues."""
@@ -101,8 +100,12 @@ class _Slabs:
                 writer.queue.put(self._current)
 
     def get(self) -> bytearray:
-        """A slab that nobody uses, which becomes the current one; waits for one."""
-        self._current = self._free.get()
+        """A slab that nobody uses, which becomes the current one; waits for one once all are made. For one thread."""
+        if self._made < SLABS and self._free.empty():  # a small cache needs one or two, and each costs 2 ms
+            self._made += 1
+            self._current = bytearray(SLAB_BYTES)
+        else:
+            self._current = self._free.get()
         return self._current
 
     def let_go(self, slab: bytearray) -> None:
