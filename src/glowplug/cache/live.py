@@ -1,7 +1,9 @@
 """The live cache folder: private to one running engine, on this node's own disk.
 
-Engines compile into it and load from it; sharing happens by copying in and out. Two engines never share a live folder: each holds a
-lock on its own for as long as it runs. The folder's path is the same on every node (for an envelope), because some engines hash the
+Engines compile into it and load from it; sharing happens by copying in and out. Two starts never share a live folder: each wrapper
+holds a lock on its own for as long as it runs. The engine does not inherit it, because processes that it leaves behind would keep
+the folder for ever; so an engine that outlives a wrapper that was killed may find the next start's engine beside it, as two engines
+without Glowplug would. The folder's path is the same on every node (for an envelope), because some engines hash the
 path or write absolute paths into their caches.
 """
 
