@@ -7,7 +7,7 @@ for nothing outside its subject, and stays silent where it can't tell: a false a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -58,6 +58,10 @@ class Rule(Generic[Subject]):
     fix: str
     sources: tuple[str, ...]
     check: Callable[[Subject], Iterable[Problem]]
+
+
+AnyRule: TypeAlias = Rule[Any]
+"""For whoever reads rules and runs none."""
 
 
 @dataclass(frozen=True, slots=True)
