@@ -6,6 +6,7 @@ The only module of ``weights`` that imports torch.
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import TYPE_CHECKING
 
 import torch
@@ -51,6 +52,18 @@ def tensor_of(view: memoryview, dtype: str, shape: Sequence[int], device: str | 
     raw = _raw(view)
     owned = raw.clone() if torch.device(device).type == "cpu" else raw.to(device)
     return owned.view(torch_dtype).view(sizes)
+
+
+def tensors_keep_their_view() -> bool:
+    """Whether this torch holds on to the very view that a tensor was made over, and lets go of it with the tensor."""
+    view = memoryview(bytearray(8))
+    alive = weakref.ref(view)
+    tensor = torch.frombuffer(view, dtype=torch.uint8)
+    part = tensor[:4]
+    del view, tensor
+    kept = alive() is not None
+    del part
+    return kept and alive() is None
 
 
 def _torch_type(dtype: str) -> torch.dtype:

@@ -5,7 +5,9 @@ that must wait sleeps in a read of the socket. The other side's half of the prot
 
 **Full mode**: the memory is mapped privately. What a model writes into a tensor it was given stays its own (copy on write), and
 tensors stay valid after ``close``. A page is handed out only once all of it has arrived, so that such a write can't hide a later
-tensor's first bytes. **Windowed mode**: the mapping can't be written, and a tensor is valid until ``release`` or the next ``wait``.
+tensor's first bytes. The only rank of a node may ask to take the memory over: then the pages of a tensor go back to the system as
+soon as nothing refers to its view any more, so that a model that copies its weights never needs their memory twice. **Windowed
+mode**: the mapping can't be written, and a tensor is valid until ``release`` or the next ``wait``.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import mmap
 import os
 import socket
 import time
+import weakref
+from functools import partial
 from typing import Any, NamedTuple
 
 PROTOCOL = 1
@@ -58,7 +62,15 @@ class Item(NamedTuple):
     position: int
 
 
-def attach(socket_path: str | os.PathLike[str], *, rank: int, ranks: int, timeout_s: float, private: bool = True) -> Attachment:
+def attach(
+    socket_path: str | os.PathLike[str],
+    *,
+    rank: int,
+    ranks: int,
+    timeout_s: float,
+    private: bool = True,
+    takes_over: bool = False,
+) -> Attachment:
     """Connect to the process that streams. Blocks until it answers; one that is just starting is waited for.
 
     Args:
@@ -67,6 +79,8 @@ def attach(socket_path: str | os.PathLike[str], *, rank: int, ranks: int, timeou
         ranks: how many these are.
         timeout_s: for all of it.
         private: full mode: map the memory so that tensors can be written to. False: shared and read-only, for who pins it.
+        takes_over: full mode: give a tensor's pages back as soon as nothing refers to the view that ``wait`` gave (a slice of it
+            does not count), if this is the only rank. Nobody can attach after it, and each tensor can be asked for once.
 
     Raises:
         BufferLost: nobody answers there in time.
@@ -76,8 +90,8 @@ def attach(socket_path: str | os.PathLike[str], *, rank: int, ranks: int, timeou
     path = os.fspath(socket_path)
     connection = _connect(path, time.monotonic() + timeout_s)
     try:
-        hello = {"hello": {"protocol": PROTOCOL, "rank": rank, "ranks": ranks, "pid": os.getpid()}}
-        connection.sendall(json.dumps(hello).encode() + b"\n")
+        hello = {"protocol": PROTOCOL, "rank": rank, "ranks": ranks, "pid": os.getpid(), "takes_over": takes_over and private}
+        connection.sendall(json.dumps({"hello": hello}).encode() + b"\n")
         received, descriptors, _, _ = socket.recv_fds(connection, _RECEIVE_BYTES, 2)
         while received and b"\n" not in received:
             received += connection.recv(_RECEIVE_BYTES)
@@ -148,6 +162,7 @@ class Attachment:
         try:
             rows = json.loads(os.pread(layout, os.fstat(layout).st_size, 0))  # all ranks share one offset: never move it
             self._map = self._mapped(data, private=private and self.mode == "full")
+            self._pages = mmap.mmap(data, self._ring) if welcome.get("takes_over") else None
         except BaseException:
             connection.close()
             raise
@@ -159,6 +174,8 @@ class Attachment:
             Item(number, name, dtype, tuple(shape), size_bytes, position)
             for number, (name, dtype, shape, size_bytes, position) in enumerate(rows)
         )
+        self._views: dict[int, weakref.ref[memoryview]] = {}
+        self._unused: list[int] = []
         self._consumed = 0
         self._told = 0
         self._attached_s = time.monotonic()
@@ -205,7 +222,11 @@ class Attachment:
         self._taken_bytes += item.size_bytes
         place = item.position % self._ring
         # Mapping the pages ahead (MADV_POPULATE_READ) was measured to cost more than the faults of torch's copying threads.
-        return self._view[place : place + item.size_bytes]
+        view = self._view[place : place + item.size_bytes]
+        if self._pages is not None:
+            self._give_back()
+            self._views[item.number] = weakref.ref(view, partial(self._let_go, item.number))
+        return view
 
     def release(self, item: Item) -> None:
         """Windowed mode: this tensor and all before it may be overwritten. Full mode: nothing happens."""
@@ -221,6 +242,7 @@ class Attachment:
         """
         if self.mode == "windowed":
             self._consumed = self._length
+        self._give_back()
         done = {
             "rank": self._rank, "attached_s": self._attached_s, "wanted_s": self._wanted_s or time.monotonic(),
             "done_s": time.monotonic(), "waited_s": self._waited_s, "tensors": self._taken, "skipped": skipped,
@@ -234,8 +256,27 @@ class Attachment:
         """Hang up. Without ``finish`` before, this rank counts as dead. Views of full mode stay valid."""
         self._connection.close()
         self._view.release()
+        self._views.clear()
+        if self._pages is not None:
+            self._pages.close()
+            self._pages = None
         with contextlib.suppress(BufferError):  # the last view that is let go unmaps it
             self._map.close()
+
+    def _let_go(self, number: int, _: object) -> None:
+        """Nothing refers to a tensor's view any more. Called by the interpreter, from any thread."""
+        self._unused.append(number)
+
+    def _give_back(self) -> None:
+        """Free the whole pages of tensors that are not referred to."""
+        while self._unused:
+            number = self._unused.pop()
+            self._views.pop(number, None)
+            item = self.tensors[number]
+            start = -(-item.position // mmap.PAGESIZE) * mmap.PAGESIZE
+            length = (item.position + item.size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
+            if self._pages is not None and length > 0:
+                self._pages.madvise(mmap.MADV_REMOVE, start, length)
 
     def _consume(self, position: int) -> None:
         self._consumed = max(self._consumed, position)

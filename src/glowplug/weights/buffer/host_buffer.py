@@ -63,6 +63,10 @@ class HostBuffer:
         """A new descriptor of the same memory that can't be mapped for shared writing; the caller closes it."""
         return _read_only(self._file)
 
+    def owner(self) -> int:
+        """A new descriptor with which pages can be given back as well; the caller closes it."""
+        return os.dup(self._file)
+
     @property
     def has_huge_pages(self) -> bool:
         """Whether the kernel gives this memory in huge pages, which are touched as cheaply as they are written."""

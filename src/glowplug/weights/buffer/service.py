@@ -2,8 +2,8 @@
 
 A rank maps the memory itself; only words go through the socket, one JSON document a line. ::
 
-    rank    {"hello": {"protocol", "rank", "ranks", "pid"}}
-    here    {"welcome": {"mode", "uri", "ring_bytes", "length", "complete", "pid"}}  with two descriptors: data, layout
+    rank    {"hello": {"protocol", "rank", "ranks", "pid", "takes_over"}}
+    here    {"welcome": {"mode", "uri", "ring_bytes", "length", "complete", "pid", "takes_over"}}  and two descriptors: data, layout
             {"gone": reason}      what it would need is overwritten, or given back: it must stream by itself
             {"error": message, "hint"}   now or later: the load failed
             {"complete": position}       all below has arrived; only the newest is sent
@@ -84,6 +84,7 @@ class Service:
         self._on_over = on_over
         self._peers: dict[int, Peer] = {}
         self._most_ranks = 0
+        self._is_taken = False
         self._complete = 0
         self._failure: bytes = b""
         self._held_since: float | None = None
@@ -211,6 +212,8 @@ class Service:
         elif self._failure:
             self._send(peer, self._failure)
             peer.is_told = True
+        elif self._is_taken:
+            self._send(peer, _line({"gone": "another process has taken the buffer over, as the only rank"}))
         elif self._over.is_set():
             self._send(peer, _line({"gone": "all ranks had their weights, and the buffer was freed"}))
         elif not self._window.attach(rank, peer):
@@ -218,16 +221,21 @@ class Service:
         else:
             self._most_ranks = max(self._most_ranks, ranks)
             self._window.expect(self._most_ranks)
+            self._is_taken = bool(hello.get("takes_over")) and self.mode == "full" and self._is_alone()
             peer.is_reader = self._has_served = True
             peer.sent = self._complete
-            data = self._buffer.reader()
+            data = self._buffer.owner() if self._is_taken else self._buffer.reader()
             try:
                 self._send(peer, _line({"welcome": {
                     "mode": self.mode, "uri": self._uri, "ring_bytes": self._plan.ring_bytes, "length": self._plan.length,
-                    "complete": peer.sent, "pid": os.getpid(),
+                    "complete": peer.sent, "pid": os.getpid(), "takes_over": self._is_taken,
                 }}), [data, self._layout])  # fmt: skip
             finally:
                 os.close(data)
+
+    def _is_alone(self) -> bool:
+        """Whether no other rank has been here, or is expected."""
+        return self._most_ranks == 1 and not self._has_served and not self._window.absent
 
     def _send(self, peer: Peer, line: bytes, descriptors: list[int] | None = None) -> None:
         peer.send(line, descriptors)

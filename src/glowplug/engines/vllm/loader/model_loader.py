@@ -28,6 +28,7 @@ from glowplug.engines.vllm.loader.streaming import Streaming
 from glowplug.errors import GlowplugError
 from glowplug.units import format_bytes, format_seconds
 from glowplug.weights.buffer.client import BufferGone, BufferLost, LoadFailed, attach
+from glowplug.weights.tensors import tensors_keep_their_view
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -96,19 +97,21 @@ class GlowplugModelLoader(DefaultModelLoader):  # type: ignore[misc]  # vLLM is 
         place, path = place_of(config), os.path.realpath(source.model_or_path)
         if (kept := _kept.pop(path, None)) is not None:
             return Streaming(kept, place, self._glowplug)
+        follows = draft_follows(config, source.model_or_path)
         try:
-            attachment = self._attach(source, place)
+            attachment = self._attach(source, place, takes_over=not (follows or place.is_replica) and tensors_keep_their_view())
         except (BufferGone, BufferLost, LoadFailed, GlowplugError) as error:
             raise _said(error) from error
         if attachment is None:
             return None
-        is_kept = attachment.mode == "full" and draft_follows(config, source.model_or_path)
+        is_kept = attachment.mode == "full" and follows
         if is_kept:
             _kept[path] = attachment
         return Streaming(attachment, place, self._glowplug, keep=is_kept)
 
-    def _attach(self, source: Any, place: Place) -> Attachment | None:
-        timeout_s, private = self._glowplug.attach_timeout_s, not self._glowplug.pin
+    def _attach(self, source: Any, place: Place, *, takes_over: bool) -> Attachment | None:
+        timeout_s = self._glowplug.attach_timeout_s
+        how = {"private": not self._glowplug.pin, "takes_over": takes_over}
         uri = self._glowplug.uri
         if is_wrapped(source.model_or_path):
             # A replica of a dense model knows of no other replica on the node; the wrapper does.
@@ -117,7 +120,7 @@ class GlowplugModelLoader(DefaultModelLoader):  # type: ignore[misc]  # vLLM is 
                 if os.path.exists(os.environ[SOCKET]):
                     answer_s = min(timeout_s, _WRAPPER_ANSWERS_S)
                     ranks = max(ranks, place.ranks)
-                    return attach(os.environ[SOCKET], rank=place.rank, ranks=ranks, timeout_s=answer_s, private=private)
+                    return attach(os.environ[SOCKET], rank=place.rank, ranks=ranks, timeout_s=answer_s, **how)
                 reason = "it was given back"
             except (BufferGone, BufferLost) as error:
                 reason = str(error)
@@ -128,7 +131,7 @@ class GlowplugModelLoader(DefaultModelLoader):  # type: ignore[misc]  # vLLM is 
             return None
         socket = feeder(uri, place, self._glowplug)
         rank = place.rank % place.ranks
-        return attach(socket, rank=rank, ranks=place.ranks, timeout_s=timeout_s, private=private)
+        return attach(socket, rank=rank, ranks=place.ranks, timeout_s=timeout_s, **how)
 
     def _local(self, source: Any) -> str:
         """The folder of a checkpoint on this node, downloaded where vLLM would; empty if it holds no safetensors."""
