@@ -1,6 +1,7 @@
 """Designs of deployments, for all tests of this folder. Whatever is not said is as in the README's example."""
 
 import dataclasses
+import functools
 
 import pytest
 
@@ -28,6 +29,12 @@ NEURON = {
 
 
 def design_of(**given):
+    return _design_of(tuple(sorted(given.items())))
+
+
+@functools.cache
+def _design_of(items):
+    given = dict(items)
     base = NEURON if given.get("target") == "neuron" else GPU
     wish = dataclasses.replace(Wish(), **{**base, **given})
     size = size_bytes(wish.weights, option="--weights") if wish.weights else 1

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from glowplug.deploy.commented import Node
     from glowplug.deploy.design import Design
 
-PYTHON_IMAGE = "python:3.11-slim"
+PYTHON_IMAGE = "python:3.11-slim-bullseye"
+"""With an old glibc (2.31): what is injected runs on that or a newer one, and vLLM's and Neuron's images have 2.35."""
 _VENV = "/tmp/glowplug"  # noqa: S108  in the pod, on a volume of its own
 _RUN = ("/glowplug/bin/glowplug", "run", "--")
 _TAG = re.compile(r":v?(\d+)\.(\d+)")
@@ -25,7 +26,8 @@ _ARTIFACTS = 'NEURON_COMPILED_ARTIFACTS="$VLLM_CACHE_ROOT/neuron/artifacts" exec
 def inject_command(design: Design) -> tuple[str, list[Node], str]:
     """Image, command and a comment of the init container that brings Glowplug along."""
     if design.wish.glowplug_image:
-        return design.wish.glowplug_image, ["glowplug", "inject", "/glowplug"], "Any glibc image in which glowplug is installed."
+        why = "Any image in which glowplug is installed, with a glibc that is not newer than the engine's."
+        return design.wish.glowplug_image, ["glowplug", "inject", "/glowplug"], why
     version = glowplug.__version__
     script = (
         "set -e\n"
@@ -34,7 +36,8 @@ def inject_command(design: Design) -> tuple[str, list[Node], str]:
         f"{_VENV}/bin/glowplug inject /glowplug\n"
     )
     why = (
-        "Fetches glowplug from a package index at every start of a pod. Better is an image of your own (--glowplug-image): "
+        "Fetches glowplug from a package index at every start of a pod, on an old glibc, so that it runs in the engine's image. "
+        "Better is an image of your own (--glowplug-image): "
         f"FROM {PYTHON_IMAGE}, RUN pip install glowplug=={version}."
     )
     return PYTHON_IMAGE, ["/bin/sh", "-c", script], why

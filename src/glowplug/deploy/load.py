@@ -11,11 +11,12 @@ from glowplug.deploy.publishing import job_metadata
 from glowplug.deploy.workload import metadata
 
 if TYPE_CHECKING:
-    from glowplug.deploy.commented import Object
+    from glowplug.deploy.commented import Node, Object
     from glowplug.deploy.design import Design
 
 IMAGE = "quay.io/inference-perf/inference-perf:v0.7.0"
-_STAGE_S = 120
+_REQUESTS = 10
+"""For each of those that are sent at once."""
 _COMPONENT = "load-test"
 
 
@@ -33,7 +34,9 @@ def load_test(design: Design) -> list[Object]:
         "data": {"config.yml": to_yaml(_configuration(design))},
     }
     env: list[Object] = [{"name": "HOME", "value": "/tmp"}]  # noqa: S108
+    key: list[Node] = []
     if design.wish.api_key_secret:
+        key = ["--server.api_key", note("$(API_KEY)", "From the Secret, by the kubelet.")]
         env.append({
             "name": "API_KEY", "valueFrom": {"secretKeyRef": {"name": design.wish.api_key_secret, "key": "api-key"}},
         })  # fmt: skip
@@ -57,7 +60,7 @@ def load_test(design: Design) -> list[Object]:
                             "name": "inference-perf",
                             "image": IMAGE,
                             "command": ["inference-perf"],
-                            "args": ["--config_file", "/etc/inference-perf/config.yml"],
+                            "args": ["--config_file", "/etc/inference-perf/config.yml", *key],
                             note("workingDir", "The report is written here, and printed in short."): "/tmp",  # noqa: S108
                             "env": env,
                             "resources": {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "4Gi"}},
@@ -90,9 +93,9 @@ def _configuration(design: Design) -> Object:
     }
     return {
         "load": {
-            "type": "constant",
-            note("stages", "Requests a second: below, at and above the sequences that a replica was planned for."): [
-                {"rate": rate, "duration": _STAGE_S} for rate in _rates(design)
+            "type": "concurrent",
+            note("stages", "Requests at once: half of, all of and twice the sequences that the replicas were planned for."): [
+                {"concurrency_level": level, "num_requests": _REQUESTS * level} for level in _levels(design)
             ],
         },
         "api": {"type": "completion", "streaming": True},
@@ -107,11 +110,16 @@ def _configuration(design: Design) -> Object:
     }
 
 
-def _rates(design: Design) -> list[int]:
-    """A request is taken to last some 8 s."""
-    usual = max(1, design.wish.batch * design.wish.replicas // 8)
-    return sorted({max(1, usual // 2), usual, 2 * usual})
+def _levels(design: Design) -> list[int]:
+    planned = design.wish.batch * design.wish.replicas
+    return sorted({max(1, planned // 2), planned, 2 * planned})
 
 
 def _distribution(mean: int) -> Object:
-    return {"min": max(1, mean // 4), "max": max(2, mean * 2), "mean": max(2, mean), "std": max(1, mean // 4), "total_count": 1000}
+    return {
+        "min": max(1, mean // 4),
+        "max": max(2, mean * 2),
+        "mean": max(2, mean),
+        "std_dev": max(1, mean // 4),
+        "total_count": 1000,
+    }

@@ -83,7 +83,7 @@ class Wish:
     name: str = _text("", "Of all objects. Default: from the model.", "NAME")
     namespace: str = _text("default", "Of all objects.", "NAME")
     image: str = _text("", f"The engine's image. Default: {GPU_IMAGE}, or for neuron {NEURON_IMAGE}.", "IMAGE")
-    glowplug_image: str = _text("", "Image in which glowplug is installed. Default: python:3.11-slim, and pip.", "IMAGE")
+    glowplug_image: str = _text("", "Image in which glowplug is installed. Default: python:3.11-slim-bullseye, and pip.", "IMAGE")
     tp: int = _number(0, "Tensor parallelism. Default: the least that fits; for neuron all cores of the chips that it takes.")
     max_model_len: int = _number(0, "Longest sequence, tokens. Default: the model's, at most 8192; for neuron 2048.")
     batch: int = _number(8, "Sequences that a replica holds at once; neuron compiles for exactly so many.")

@@ -46,7 +46,7 @@ VLLM = Family(
     exclude=re.compile(r"^(assets|outlines|dummy_cache|xla_cache)/"),
     compiled=re.compile(
         r"^torch_compile_cache/.*/(rank_\d+_\d+/|inductor_cache/)(?!.*(cache_key_factors\.json|computation_graph\.py|transformed_code\.py)$)"
-        r"|^deep_gemm/|^rocm_segmented_attention/triton/"
+        r"|^deep_gemm/|^rocm_segmented_attention/triton/|^neuron/"
     ),
     incomplete=_incomplete_in_vllm,
 )
