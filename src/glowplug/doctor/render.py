@@ -31,7 +31,7 @@ def render(checked: Checked, *, verbose: bool = False) -> str:
         lines += [*_wrap(f"{name}  ({file})" if file else name, "", "  "), *_group(group), ""]
     if verbose:
         lines += list(_unseen(checked))
-    lines += _wrap(_counted(checked), "", "")
+    lines += _wrap(_counted(checked, verbose=verbose), "", "")
     return "\n".join(lines) + "\n"
 
 
@@ -59,7 +59,7 @@ def _place(file: str, line: int) -> str:
     return f"{file}:{line}" if line else file
 
 
-def _counted(checked: Checked) -> str:
+def _counted(checked: Checked, *, verbose: bool) -> str:
     plural = {"error": "errors", "warning": "warnings", "info": "infos"}
     numbers = [(checked.count(severity), severity) for severity in SEVERITIES]
     found = ", ".join(f"{number} {severity if number == 1 else plural[severity]}" for number, severity in numbers if number)
@@ -67,7 +67,7 @@ def _counted(checked: Checked) -> str:
     if checked.suppressed:
         text += f"; {len(checked.suppressed)} ignored by annotation"
     if checked.passed_over:
-        text += f"; {len(checked.passed_over)} passed over (--verbose lists them)"
+        text += f"; {len(checked.passed_over)} passed over" + ("" if verbose else " (--verbose lists them)")
     return text + ("; glowplug doctor --explain ID says more" if found else "")
 
 
