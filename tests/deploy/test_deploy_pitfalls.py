@@ -29,6 +29,13 @@ def test_a_rollout_with_spare_accelerators_leaves_no_gap(made):
     assert made(rollout="surge")["Deployment"][0]["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
+def test_what_goes_against_the_doctors_advice_says_that_it_was_asked_for(made):
+    annotation = "glowplug.dev/ignore"
+    assert made(rollout="surge")["Deployment"][0]["metadata"]["annotations"][annotation].startswith("GP107: ")
+    assert made(autoscale="cpu")["HorizontalPodAutoscaler"][0]["metadata"]["annotations"][annotation].startswith("GP401: ")
+    assert "annotations" not in made(autoscale="hpa")["HorizontalPodAutoscaler"][0]["metadata"]
+
+
 def test_an_autoscaled_deployment_says_no_replicas_that_an_apply_would_set_back(made):
     assert "replicas" not in made(autoscale="keda")["Deployment"][0]["spec"]
     assert made(replicas=3)["Deployment"][0]["spec"]["replicas"] == 3

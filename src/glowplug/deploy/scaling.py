@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from glowplug.deploy.commented import note
-from glowplug.deploy.workload import metadata
+from glowplug.deploy.workload import accepted, metadata
 
 if TYPE_CHECKING:
     from glowplug.deploy.commented import Node, Object
@@ -108,10 +108,13 @@ def _scaled_object(design: Design) -> Object:
 
 
 def _horizontal(design: Design) -> Object:
+    about = metadata(design)
+    if design.wish.autoscale == "cpu":
+        about = accepted(about, "GP401", "the processor was asked for (--autoscale cpu)")
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        "metadata": metadata(design),
+        "metadata": about,
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": design.name},
             note("minReplicas", _limits(design)): design.wish.replicas,

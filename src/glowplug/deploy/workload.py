@@ -18,6 +18,11 @@ def metadata(design: Design, name: str = "") -> Object:
     return {"name": name or design.name, "namespace": design.wish.namespace, "labels": dict(design.labels())}
 
 
+def accepted(about: Object, rule: str, reason: str) -> Object:
+    """Metadata that tells ``glowplug doctor`` to accept what was asked for against its advice."""
+    return {**about, "annotations": {"glowplug.dev/ignore": f"{rule}: {reason}"}}
+
+
 def accounts(design: Design) -> list[Object]:
     """The server's, and the publisher's where that is another identity."""
     made = [_account(design, design.name, SERVER)]
@@ -47,7 +52,10 @@ def deployment(design: Design) -> Object:
         "strategy": _strategy(design),
         "template": {"metadata": {"labels": dict(design.labels(SERVER))}, "spec": _serving_pod(design)},
     }
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata(design), "spec": spec}
+    about = metadata(design)
+    if design.wish.rollout == "surge":
+        about = accepted(about, "GP107", "spare accelerators were promised (--rollout surge)")
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": about, "spec": spec}
 
 
 def _strategy(design: Design) -> Object:
