@@ -157,14 +157,14 @@ def read_public_der(der: bytes, source: str) -> PublicKey:
     """
     if der.startswith(_ED25519_PUBLIC) and len(der) == len(_ED25519_PUBLIC) + 32:
         return PublicKey("ed25519", der, source)
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415  only unusual keys get here
+    from cryptography.exceptions import InternalError, UnsupportedAlgorithm  # noqa: PLC0415  only unusual keys get here
     from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey  # noqa: PLC0415  the same
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415  the same
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key  # noqa: PLC0415  the same
 
     try:
         key = load_der_public_key(der)
-    except (ValueError, UnsupportedAlgorithm):
+    except (ValueError, UnsupportedAlgorithm, InternalError):  # the last where OpenSSL names a reason that is not known
         raise UsageError(f"{source}: is not a public key that can be read", object=source, hint=_CREATE) from None
     # Written anew, so that one key has one form, and with it one key id.
     if isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
@@ -277,7 +277,7 @@ def _public_block(label: str, body: str, source: str) -> PublicKey:
 
 
 def _other_private(label: str, body: str, source: str) -> PrivateKey:
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415  only unusual keys get here
+    from cryptography.exceptions import InternalError, UnsupportedAlgorithm  # noqa: PLC0415  only unusual keys get here
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415  the same
     from cryptography.hazmat.primitives.serialization import load_der_private_key, load_ssh_private_key  # noqa: PLC0415  the same
 
@@ -286,7 +286,7 @@ def _other_private(label: str, body: str, source: str) -> PrivateKey:
             key: object = load_ssh_private_key(_pem_block(label, _decode(body, source)).encode(), password=None)
         else:
             key = load_der_private_key(_decode(body, source), password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+    except (ValueError, TypeError, UnsupportedAlgorithm, InternalError):
         raise UsageError(f"{source}: is not a private key that can be read", object=source, hint=_CREATE) from None
     if isinstance(key, Ed25519PrivateKey):
         return PrivateKey(key.private_bytes_raw(), source)
