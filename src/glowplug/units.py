@@ -20,6 +20,7 @@ _SIZE_UNITS = {"": 1} | {
     for name, base in ((letter, 1000), (f"{letter}b", 1000), (f"{letter}i", 1024), (f"{letter}ib", 1024))
 }
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([a-z]*)")
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 _PER_SECOND = re.compile(r"(?i:/s|/sec|ps)$")
 _BITS = re.compile(r"b$|(?i:bits?)$")
 """How speeds in bits end: ``Gbit/s``, ``Gbps``, ``Gb/s``. ``GB/s`` is bytes: the case of the ``b`` tells."""
@@ -94,6 +95,24 @@ def parse_bytes(text: str, *, name: str) -> int:
     if not found or unit not in _SIZE_UNITS:
         raise UsageError(f"{name}: {text!r} is not a size", object=name, hint="write 512MiB, 2GB, 1.5GiB or a number of bytes")
     size_bytes: int = round(float(found[1]) * _SIZE_UNITS[unit])
+    return size_bytes
+
+
+def parse_size(text: str, *, name: str) -> int:
+    """Bytes of something that is there: as ``parse_bytes``, but more than none, and with a unit: a bare number is a slip here.
+
+    Raises:
+        UsageError: no size, no unit, or nothing.
+    """
+    number = text.strip()
+    if _NUMBER.fullmatch(number):
+        raise UsageError(f"{name}: {number} has no unit", object=name, hint=f"write {number}GB or {number}GiB")
+    try:
+        size_bytes = parse_bytes(text, name=name)
+    except UsageError as error:
+        raise UsageError(error.message, object=name, hint="write 512MiB, 2GB or 1.5GiB") from None
+    if size_bytes < 1:
+        raise UsageError(f"{name}: {text} is nothing", object=name, hint="write a size such as 67GB")
     return size_bytes
 
 

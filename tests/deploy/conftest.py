@@ -5,11 +5,11 @@ import functools
 
 import pytest
 
-from glowplug.deploy.checks import size_bytes
 from glowplug.deploy.design import settle
 from glowplug.deploy.make import objects
 from glowplug.deploy.wish import Wish
 from glowplug.plan.model import Model
+from glowplug.units import parse_size
 
 GPU = {
     "target": "gpu",
@@ -37,7 +37,7 @@ def _design_of(items):
     given = dict(items)
     base = NEURON if given.get("target") == "neuron" else GPU
     wish = dataclasses.replace(Wish(), **{**base, **given})
-    size = size_bytes(wish.weights, option="--weights") if wish.weights else 1
+    size = parse_size(wish.weights, name="--weights") if wish.weights else 1
     return settle(wish, Model(name=wish.model, weight_bytes=size))
 
 

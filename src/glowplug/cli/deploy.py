@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from glowplug.cli.output import print_json
-from glowplug.deploy.checks import check, size_bytes
+from glowplug.deploy.checks import check
 from glowplug.deploy.commented import plain
 from glowplug.deploy.design import settle
 from glowplug.deploy.make import files, objects, stream
@@ -19,7 +19,7 @@ from glowplug.deploy.wish import Option, Wish, options
 from glowplug.deploy.write import write
 from glowplug.errors import UsageError
 from glowplug.plan.model import Model, read_config, read_model
-from glowplug.units import count
+from glowplug.units import count, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -106,4 +106,4 @@ def _model(wish: Wish) -> Model:
     if not wish.weights:
         return read_model(wish.model, env=os.environ)
     architecture = read_config(config) if config is not None else None
-    return Model(name=wish.model, weight_bytes=size_bytes(wish.weights, option="--weights"), architecture=architecture)
+    return Model(name=wish.model, weight_bytes=parse_size(wish.weights, name="--weights"), architecture=architecture)

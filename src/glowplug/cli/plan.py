@@ -18,7 +18,7 @@ from glowplug.plan.make import make_plan
 from glowplug.plan.measured import read_report
 from glowplug.plan.model import Model, read_config, read_model
 from glowplug.plan.render import render
-from glowplug.units import parse_bandwidth, parse_bytes, parse_seconds
+from glowplug.units import parse_bandwidth, parse_seconds, parse_size
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -87,13 +87,13 @@ def plan(
         memory_utilization=gpu_memory_utilization,
         enforce_eager=enforce_eager,
         loader=_loader(loader),
-        chunk_bytes=_size(chunk, "--chunk"),
+        chunk_bytes=parse_size(chunk, name="--chunk"),
         distributed=distributed,
         nodes=nodes,
         via=_via(via),
         bandwidth=_bandwidth(bandwidth),
-        image_bytes=_size(image_size, "--image-size") if image_size is not None else None,
-        pod_memory_bytes=_size(host_memory, "--host-memory") if host_memory is not None else None,
+        image_bytes=parse_size(image_size, name="--image-size") if image_size is not None else None,
+        pod_memory_bytes=parse_size(host_memory, name="--host-memory") if host_memory is not None else None,
         vllm_version=_version(vllm_version),
         reports=tuple(read_report(path) for path in report or ()),
         phases=dict(_phase(text) for text in phase or ()),
@@ -114,23 +114,10 @@ def _model(uri: str | None, weights: str | None, config: Path | None) -> Model:
             hint = "glowplug plan s3://bucket/model, or glowplug plan --weights 67GB"
             raise UsageError("there is nothing to plan for", object="MODEL", hint=hint)
         return read_model(uri, config=config, env=os.environ)
-    size_bytes = _size(weights, "--weights")
+    size_bytes = parse_size(weights, name="--weights")
     if uri is not None:
         raise UsageError("MODEL is read for its size, and --weights gives another", object="--weights", hint="give one of the two")
     return Model(name="", weight_bytes=size_bytes, architecture=read_config(config) if config is not None else None)
-
-
-def _size(text: str, name: str) -> int:
-    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", text):
-        number = text.strip()
-        raise UsageError(f"{name}: {number} has no unit", object=name, hint=f"write {number}GB or {number}GiB")
-    try:
-        size_bytes = parse_bytes(text, name=name)
-    except UsageError as error:
-        raise UsageError(error.message, object=name, hint="write 512MiB, 2GB or 1.5GiB") from None
-    if size_bytes < 1:
-        raise UsageError(f"{name}: {text} is nothing", object=name, hint="write a size such as 67GB")
-    return size_bytes
 
 
 def _bandwidth(text: str | None) -> int | None:

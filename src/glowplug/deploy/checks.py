@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from glowplug.deploy.wish import options
 from glowplug.engines.environment import is_secret
 from glowplug.errors import UsageError
-from glowplug.units import parse_bytes
 
 if TYPE_CHECKING:
     from glowplug.deploy.wish import Wish
@@ -85,24 +84,6 @@ def bucket_and_prefix(uri: str, *, option: str, what: str) -> tuple[str, str]:
         hint = "use letters, digits and ! _ . - ( ) = + /: a policy and a shell read others in ways of their own"
         raise UsageError(f"{option}: the prefix {prefix!r} has characters that can't be", object=option, hint=hint)
     return found[1], prefix
-
-
-def size_bytes(text: str, *, option: str) -> int:
-    """A size with its unit.
-
-    Raises:
-        UsageError: without a unit, or no size.
-    """
-    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", text):
-        number = text.strip()
-        raise UsageError(f"{option}: {number} has no unit", object=option, hint=f"write {number}GB or {number}GiB")
-    try:
-        size = parse_bytes(text, name=option)
-    except UsageError as error:
-        raise UsageError(error.message, object=option, hint="write 512MiB, 2GB or 1.5GiB") from None
-    if size < 1:
-        raise UsageError(f"{option}: {text} is nothing", object=option, hint="write a size such as 65GB")
-    return size
 
 
 def _check_choices(wish: Wish) -> None:

@@ -1,7 +1,7 @@
 """Verdicts: one object for each generation that is bad for everyone.
 
-That the object exists is the verdict. It is not signed, because it can only withhold: whoever may write it could delete the
-generation as well. Its content tells people why, and is never trusted.
+That the object exists is the verdict. It is not signed, because it can only withhold: whoever may write it, a writer or the
+janitor, could as well move the pointer away from the generation. Its content tells people why, and is never trusted.
 """
 
 from __future__ import annotations
