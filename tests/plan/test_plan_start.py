@@ -64,6 +64,7 @@ def test_eager_mode_compiles_and_captures_nothing():
     for scenario in ("cold", "warm", "restart"):
         assert term(made, scenario, "compile") is None
         assert term(made, scenario, "graph capture") is None
+        assert term(made, scenario, "restore").seconds == 0.5  # the look-up: nothing was ever published
     assert any("compile cache stays empty" in note for note in made.notes)
 
 
@@ -74,6 +75,12 @@ def test_weights_stream_while_the_engine_imports():
     assert term(streamer, "cold", "weights").seconds == pytest.approx(16.060522496 / 0.203125, abs=0.01)
     # 16.06 GB at 8.1 GB/s are there before the imports end: what is left is the copy to one device
     assert term(plan("llama-3.1-8b", "g6e.12xlarge"), "cold", "weights").seconds == pytest.approx(16.060522496 / 4.81, abs=0.01)
+
+
+def test_with_neuron_weights_are_on_the_disk_before_the_engine_starts():
+    made = plan("llama-3.1-8b", "trn1.2xlarge", batch=1)
+    for scenario in ("cold", "warm", "restart"):
+        assert term(made, scenario, "weights").seconds == pytest.approx(made.fetch.seconds + 16.060522496 / 2 / 4.81, abs=0.01)
 
 
 def test_neuron_compiles_for_long_and_captures_nothing():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from glowplug.plan.figures import both, speed
 from glowplug.plan.host import DEFAULT_ROOT_BYTES
-from glowplug.units import format_bytes
+from glowplug.units import count, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,8 +53,8 @@ def _of_devices(question: Question, model: Model, fit: Fit) -> Iterator[str]:
         if architecture is not None and architecture.quantization:
             yield f"Check that the Neuron SDK loads {architecture.quantization} checkpoints; many are for GPUs only."
     if question.instance is not None and fit.replicas_per_node and fit.replicas_per_node > 1:
-        noun, idle = accelerator.noun, question.instance.devices - fit.tp
-        yield f"{fit.replicas_per_node} replicas of TP {fit.tp} fit one {question.instance.name}; one leaves {idle} {noun}s idle."
+        idle = count(question.instance.devices - fit.tp, accelerator.noun)
+        yield f"{fit.replicas_per_node} replicas of TP {fit.tp} fit one {question.instance.name}; one leaves {idle} idle."
 
 
 def _of_network(question: Question, model: Model, fetch: Fetch) -> Iterator[str]:

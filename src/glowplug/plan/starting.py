@@ -99,7 +99,8 @@ class Predictor:
         return Reasoned(term, "compressed image / rate", {"image": both(size), "rate": speed(IMAGE_BYTES_PER_S)})
 
     def _restore(self, scenario: Scenario, _: Sequence[Reasoned]) -> Reasoned:
-        took, low, high = (0.5, 0.1, 2.0) if scenario == "cold" else (1.0, 0.3, 30.0)
+        is_found = scenario != "cold" and not self._question.enforce_eager
+        took, low, high = (1.0, 0.3, 30.0) if is_found else (0.5, 0.1, 2.0)
         return Reasoned(Term("restore", took, low, high, "estimated", ("glowplug",)))
 
     def _imports(self, scenario: Scenario, _: Sequence[Reasoned]) -> Reasoned:
@@ -117,6 +118,11 @@ class Predictor:
     def _weights(self, _: Scenario, before: Sequence[Reasoned]) -> Reasoned:
         fetch = self._fetch
         copy = self._model.weight_bytes / self._fit.tp / COPY_BYTES_PER_S
+        inputs = {"copy": f"{seconds(copy)} = checkpoint / TP / {speed(COPY_BYTES_PER_S)}", "fetch": seconds(fetch.seconds)}
+        if self._is_neuron:
+            took = fetch.seconds + copy
+            term = Term("weights", took, copy, max(3 * copy, 2 * fetch.seconds, took), fetch.basis, fetch.sources)
+            return Reasoned(term, "fetch to the node's disk, then copy to the devices", inputs)
         is_ahead = self._question.loader == "glowplug"
         lead = sum(each.term.seconds for each in before if each.term.phase == "imports") if is_ahead else 0.0
         visible = max(copy, fetch.seconds - lead)
@@ -125,7 +131,6 @@ class Predictor:
             "weights", visible, copy, max(3 * copy, 2 * fetch.seconds, visible), "published" if is_copy else fetch.basis,
             ("instanttensor",) if is_copy else fetch.sources,
         )  # fmt: skip
-        inputs = {"copy": f"{seconds(copy)} = checkpoint / TP / {speed(COPY_BYTES_PER_S)}", "fetch": seconds(fetch.seconds)}
         if is_ahead:
             inputs["imports"] = f"{seconds(lead)}, while the weights stream"
         return Reasoned(term, f"max(copy to the devices, fetch{' - imports' if is_ahead else ''})", inputs)
