@@ -33,7 +33,7 @@ _LONGEST_SCRIPT = 64 * 1024
 _KSERVE_VLLM = ("huggingfaceserver",)
 CACHE_VARIABLES = (
     "VLLM_CACHE_ROOT", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "SGLANG_CACHE_DIR",
-    "FLASHINFER_WORKSPACE_BASE", "NEURON_COMPILE_CACHE_URL",
+    "FLASHINFER_WORKSPACE_BASE", "NEURON_COMPILE_CACHE_URL", "NEURON_COMPILED_ARTIFACTS",
 )  # fmt: skip
 """Variables that say where compiled code goes."""
 DEFAULT_CACHES = ("/root/.cache/vllm", "/root/.triton/cache", "/home/vllm/.cache/vllm", "/var/tmp/neuron-compile-cache")  # noqa: S108  Neuron's default
