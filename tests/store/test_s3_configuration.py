@@ -135,6 +135,18 @@ def test_keys_come_from_a_process(profiles):
     assert who(Session(profiles | {"AWS_PROFILE": "process"})) == "AKIDPROCESS"
 
 
+def test_a_token_that_can_t_be_read_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/reader")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    with pytest.raises(Forbidden, match=f"can't be fetched: {tmp_path}/token: No such file or directory"):
+        who(Session({"AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent"}))
+
+
+def test_who_gave_the_keys_is_told(profiles):
+    for env, provider in ((CREDENTIALS, "env"), (profiles | {"AWS_PROFILE": "process"}, "custom-process")):
+        assert Session(env).credentials()[1] == provider
+
+
 def test_pod_identity_is_asked_again_before_its_keys_expire(tmp_path):
     """The agent's protocol: a token file, a URL, keys with an end."""
     token = tmp_path / "token"

@@ -112,6 +112,11 @@ class Session:
             raise UsageError(f"{ADDRESSING_VARIABLE}: {value!r} is no addressing style", object=ADDRESSING_VARIABLE, hint=hint)
         return cast("Addressing", value)
 
+    @property
+    def unsigned(self) -> bool:
+        """Whether requests are sent without a signature: ``GLOWPLUG_S3_UNSIGNED``."""
+        return self._unsigned
+
     def sign(self, method: str, url: str, headers: dict[str, str], *, region: str, payload_sha256: str) -> dict[str, str]:
         """The headers to send: those given, with date, token and signature. About 0.2 ms; now and then it fetches credentials.
 
@@ -131,7 +136,7 @@ class Session:
             return dict(headers)
         request = botocore.awsrequest.AWSRequest(method=method, url=url, headers=headers)
         request.context["payload_sha256"] = payload_sha256
-        _Signer(self._frozen_credentials(), "s3", region).add_auth(request)
+        _Signer(self.credentials()[0], "s3", region).add_auth(request)
         return dict(request.headers.items())
 
     def sign_read(self, url: str, host: str, *, region: str) -> dict[str, str]:
@@ -180,12 +185,17 @@ class Session:
                 self._renewals += 1
             return True
 
-    def _frozen_credentials(self) -> object:
+    def credentials(self) -> tuple[Any, str]:
+        """Those that sign now (botocore's, frozen), and botocore's name for what gave them, such as ``env`` or ``container-role``.
+
+        Raises:
+            Forbidden: there are none, or they can't be fetched.
+        """
         with self._lock, _named():
             if self._credentials is None:
                 self._credentials = self._resolver().load_credentials()
             if self._credentials is not None:
-                return self._credentials.get_frozen_credentials()
+                return self._credentials.get_frozen_credentials(), str(self._credentials.method)
         raise Forbidden("no credentials for S3", object="AWS credentials", hint=_CHAIN)
 
     def _resolver(self) -> Any:
@@ -215,8 +225,9 @@ def _switch(env: Mapping[str, str], variable: str) -> bool:
 def _named() -> Iterator[None]:
     try:
         yield
-    except botocore.exceptions.BotoCoreError as error:
-        raise Forbidden(f"the credentials for S3 can't be fetched: {error}", object="AWS credentials", hint=_CHAIN) from error
+    except (botocore.exceptions.BotoCoreError, OSError) as error:  # OSError: a token or a program that can't be read
+        why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        raise Forbidden(f"the credentials for S3 can't be fetched: {why}", object="AWS credentials", hint=_CHAIN) from error
 
 
 class _Signer(botocore.auth.S3SigV4Auth):  # type: ignore[misc]  # botocore has no types

@@ -134,7 +134,7 @@ def find_room(root: Path = Path("/")) -> Room:
 def _groups_v2(root: Path) -> Iterator[tuple[int, int]]:
     """Limit and use of each limited group from ours up."""
     for base in (root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"):
-        for folder in _upwards(root, base, ""):
+        for folder in control_groups(root, base, ""):
             limits = [limit for name in ("memory.max", "memory.high") if (limit := _number(folder / name)) is not None]
             used = _number(folder / "memory.current")
             if limits:
@@ -143,7 +143,7 @@ def _groups_v2(root: Path) -> Iterator[tuple[int, int]]:
 
 
 def _groups_v1(root: Path) -> Iterator[tuple[int, int]]:
-    for folder in _upwards(root, root / "sys/fs/cgroup/memory", "memory"):
+    for folder in control_groups(root, root / "sys/fs/cgroup/memory", "memory"):
         limit = _number(folder / "memory.limit_in_bytes")
         used = _number(folder / "memory.usage_in_bytes")
         if limit is not None and limit < _NO_LIMIT_BYTES:
@@ -151,8 +151,14 @@ def _groups_v1(root: Path) -> Iterator[tuple[int, int]]:
             yield limit, max(0, (used or 0) - stat.get("total_inactive_file", 0) - stat.get("total_active_file", 0))
 
 
-def _upwards(root: Path, base: Path, controller: str) -> Iterator[Path]:
-    """The folder of our group and those above it, as far as they can be seen: a container sees its own group as the root."""
+def control_groups(root: Path, base: Path, controller: str) -> Iterator[Path]:
+    """The folder of our group and those above it, as far as they can be seen: a container sees its own group as the root.
+
+    Args:
+        root: where ``proc`` lies.
+        base: where the groups are mounted.
+        controller: of version 1, such as ``memory``; empty for version 2.
+    """
     own = ""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
