@@ -12,3 +12,8 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def one_line(text: str) -> str:
+    """The same on one line: white space of any kind and length is one blank."""
+    return printable(" ".join(text.split()))

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 from glowplug.cache import layout
 from glowplug.cache.envelope import canonical_json
 from glowplug.errors import GlowplugError, ObjectChanged, ObjectNotFound, PreconditionFailed, Unreachable
+from glowplug.printable import printable
 from glowplug.threads import begin
 
 if TYPE_CHECKING:
@@ -91,8 +92,7 @@ class Holder:
     @property
     def name(self) -> str:
         """For messages: one line of printable text, whatever somebody wrote."""
-        host = "".join(character if character.isprintable() else "?" for character in self.host[:_MAX_TEXT])
-        return f"{host or 'somebody'} (pid {self.pid})"
+        return f"{printable(self.host)[:_MAX_TEXT] or 'somebody'} (pid {self.pid})"
 
     @classmethod
     def parse(cls, data: bytes) -> Holder:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from glowplug.errors import BadManifest, BadSignature, GlowplugError, IntegrityError, UnknownKey, Unsigned
+from glowplug.printable import printable
 from glowplug.units import MIB
 
 if TYPE_CHECKING:
@@ -301,9 +302,5 @@ def _fetch(remote: Iterable[RemoteKey]) -> tuple[list[PublicKey], GlowplugError 
 
 
 def _shorts(keyids: Iterable[str]) -> str:
-    return ", ".join(_printable(keyid[:12]) or "without an id" for keyid in keyids)
-
-
-def _printable(text: str) -> str:
-    # A key id is whatever the envelope's writer put there: no control characters into a log.
-    return "".join(character if character.isascii() and character.isprintable() else "?" for character in text)
+    # A key id is whatever the envelope's writer put there.
+    return ", ".join(printable(keyid[:12]) or "without an id" for keyid in keyids)

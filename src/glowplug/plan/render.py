@@ -9,6 +9,7 @@ from glowplug.plan.base import SCENARIOS
 from glowplug.plan.figures import both, seconds, speed
 from glowplug.plan.sources import SOURCES, numbered
 from glowplug.plan.starting import PHASES
+from glowplug.printable import printable
 from glowplug.units import count, format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _title(plan: Plan) -> str:
     if plan.fit is not None:
         where += f", TP {plan.fit.tp}"
     room = WIDTH - len(where)
-    name = _printable(name)
+    name = printable(name)
     return (name if len(name) <= room else f"{name[: room - 3]}...") + where
 
 
@@ -254,10 +255,5 @@ def _fact(label: str, text: str) -> list[str]:
 
 def _wrap(text: str, *, first: str, rest: str) -> list[str]:
     return textwrap.wrap(
-        _printable(text), WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        printable(text), WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
-
-
-def _printable(text: str) -> str:
-    """A name in a bucket may hold anything; a terminal gets no control characters of it."""
-    return "".join(character if character.isprintable() else " " for character in text)

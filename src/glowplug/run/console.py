@@ -9,7 +9,7 @@ import contextlib
 import os
 from dataclasses import dataclass
 
-from glowplug.printable import printable
+from glowplug.printable import one_line
 from glowplug.run.pump import write_all
 
 _WIDTH = 80
@@ -43,7 +43,7 @@ class Console:
             self._write(text.rstrip("\n") + "\n")
 
     def _line(self, text: str) -> None:
-        self._write(f"glowplug: {printable(' '.join(text.split()))}\n")
+        self._write(f"glowplug: {one_line(text)}\n")
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError):

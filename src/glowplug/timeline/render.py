@@ -12,6 +12,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from glowplug.printable import one_line
 from glowplug.timeline.bars import ASCII, BLOCKS, Glyphs
 from glowplug.units import count, format_bytes, format_seconds
 
@@ -152,7 +153,7 @@ def _waterfall(report: StartReport, width: int, paint: _Paint, glyphs: Glyphs) -
     bar_columns = width - _NAME_COLUMNS - _SECONDS_COLUMNS - 3
     rows: dict[str, list[Span]] = {}
     for phase in sorted(report.phases, key=lambda phase: phase.start_s):
-        rows.setdefault(_printable(phase.name), []).append((phase.start_s, phase.start_s + phase.seconds))
+        rows.setdefault(one_line(phase.name), []).append((phase.start_s, phase.start_s + phase.seconds))
     fetch = report.weights
     behind = {} if fetch is None or fetch.start_s is None else {"fetch": [(fetch.start_s, fetch.start_s + fetch.seconds)]}
     for name, spans in sorted((rows | behind).items(), key=lambda row: row[1][0][0]):
@@ -223,7 +224,7 @@ def _publish(report: StartReport) -> str:
 
 
 def _fact(label: str, text: str, width: int, paint: _Paint) -> Iterator[str]:
-    wrapped = textwrap.wrap(_printable(text), width - _LABEL_COLUMNS, break_long_words=False, break_on_hyphens=False) or [""]
+    wrapped = textwrap.wrap(one_line(text), width - _LABEL_COLUMNS, break_long_words=False, break_on_hyphens=False) or [""]
     yield paint(_DIM, f"{label:<{_LABEL_COLUMNS}}") + wrapped[0]
     for line in wrapped[1:]:
         yield " " * _LABEL_COLUMNS + line
@@ -261,8 +262,3 @@ def _ratio(first: float | None, last: float | None) -> str:
     if first is None or last is None or first < 0.01:
         return ""
     return f"{last / first:.2f}"
-
-
-def _printable(text: str) -> str:
-    """What the engine or a store said may hold anything; a terminal gets no control characters of theirs."""
-    return "".join(character if character.isprintable() else " " for character in text)

@@ -24,6 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from glowplug.engines.vllm.log_wording import Says, understand
+from glowplug.printable import one_line
 from glowplug.timeline.outcome import Evidence
 from glowplug.timeline.phases import lay_out
 
@@ -146,7 +147,7 @@ class VllmLog:
         return begin_s
 
     def _failed(self, reason: str) -> None:
-        words = "".join(character if character.isprintable() else " " for character in reason) or "the engine gave no reason"
+        words = one_line(reason) or "the engine gave no reason"
         advice = next((advice for mark, advice in _ADVICE if mark in words), "")
         room = _REASON_CHARS - (len(advice) + 3 if advice else 0)
         shown = words if len(words) <= room else words[: room - 3] + "..."
