@@ -12,7 +12,7 @@ from weights_samples import write_checkpoint, write_index
 
 from glowplug.cache.keys import PrivateKey
 from glowplug.cache.trust import SEAL, KeySigner, Trust
-from glowplug.errors import BadCheckpoint, IncompatibleError, LocalError, PreconditionFailed, UsageError
+from glowplug.errors import BadCheckpoint, IncompatibleError, LocalError, ObjectNotFound, PreconditionFailed, UsageError
 from glowplug.store import open_store
 from glowplug.store.memory import MemoryStore
 from glowplug.weights.checkpoint.opening import open_checkpoint
@@ -243,7 +243,7 @@ def test_a_link_that_leads_nowhere_is_a_note_unless_an_engine_reads_it(model, ta
     (model / "images" / "logo.png").symlink_to("nowhere.png")
     assert "logo.png is a link that leads nowhere" in pushed(model, target).notes[0]
     (model / "merges.txt").symlink_to("nowhere")
-    with pytest.raises(LocalError, match=r"merges\.txt is a link"):
+    with pytest.raises(ObjectNotFound, match=r"merges\.txt is a link"):
         pushed(model, target)
 
 
@@ -296,7 +296,7 @@ def test_a_snapshot_in_the_hugging_face_cache_is_pushed_by_its_repositorys_name(
 def test_a_snapshot_with_a_file_that_was_not_downloaded_is_refused(hub, target):
     folder = find_folder("Qwen/Qwen3-0.6B", env=hub)
     (folder / "config.json").resolve().unlink()
-    with pytest.raises(LocalError, match=r"config\.json is a link to a file that is not there"):
+    with pytest.raises(ObjectNotFound, match=r"config\.json is a link to a file that is not there"):
         pushed(folder, target)
     assert not target.exists()
 

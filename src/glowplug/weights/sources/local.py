@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING
 
 from glowplug.errors import LocalError, ObjectChanged, ObjectNotFound
 from glowplug.store import local_errors
-from glowplug.weights.base import Entry, Retry
+from glowplug.weights.base import Retry
 from glowplug.weights.sources import page_cache
 from glowplug.weights.sources.direct import ALIGNMENT_BYTES, DirectReading, is_aligned, stretch
+from glowplug.weights.sources.local_folder import entry_of, etag_of, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from glowplug.weights.base import Meter, WeightFile
+    from glowplug.weights.base import Entry, Meter, WeightFile
     from glowplug.weights.sources.direct import Direct
 
-_DEPTH = 2
-_MOST_FILES = 20_000
 _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR}  # a mount that was away for a moment
 
 
@@ -57,16 +56,16 @@ class LocalSource:
         return True
 
     def entries(self) -> list[Entry]:
-        """See ``Source.entries``. Goes two folders deep, and leaves out hidden files."""
+        """See ``Source.entries``; ``local_folder.walk`` says how deep it goes and what it leaves out."""
         if not os.path.lexists(self._path):
             raise ObjectNotFound(f"there is no file or folder {self._path}", object=self._path, hint="check the path")
         with local_errors.named(self._path):
             if self._is_file:
-                return [_entry(os.path.basename(self._path), os.stat(self._path))]
+                return [entry_of(os.path.basename(self._path), os.stat(self._path))]
             if not os.path.isdir(self._path):
                 os.stat(self._path)  # says why
                 raise LocalError(f"{self._path} is neither a folder nor a file", object=self._path)
-            found = sorted(self._walk())
+        found = sorted(walk(self._path))
         if not found:
             raise ObjectNotFound(f"{self._path} holds no files", object=self._path, hint="check the path")
         return found
@@ -172,32 +171,6 @@ class LocalSource:
         finally:
             os.close(fd)
 
-    def _walk(self) -> Iterator[Entry]:
-        pending = [("", self._path, 0)]
-        count = 0
-        while pending:
-            prefix, folder, depth = pending.pop()
-            with os.scandir(folder) as children:
-                for child in children:
-                    name = prefix + child.name
-                    if child.name.startswith(".") or not _is_text(name):
-                        continue
-                    if child.is_dir():
-                        if depth < _DEPTH:
-                            pending.append((f"{name}/", child.path, depth + 1))
-                    elif child.is_file():
-                        count += 1
-                        if count > _MOST_FILES:
-                            hint = "name the folder of one checkpoint"
-                            raise LocalError(f"{self._path} holds more than {_MOST_FILES} files", object=self._path, hint=hint)
-                        yield _entry(name, os.stat(child.path))
-                    elif child.is_symlink() and name.endswith(".safetensors"):
-                        raise ObjectNotFound(
-                            f"{child.path} is a link to a file that is not there",
-                            object=child.path,
-                            hint="download the model again",
-                        )
-
 
 def _read(fd: int, path: str, start: int, target: memoryview, meter: Meter) -> None:
     done = 0
@@ -211,7 +184,7 @@ def _read(fd: int, path: str, start: int, target: memoryview, meter: Meter) -> N
 
 def _check(fd: int, path: str, file: Entry | WeightFile) -> None:
     status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode) or _etag(status) != file.etag:
+    if not stat.S_ISREG(status.st_mode) or etag_of(status) != file.etag:
         raise ObjectChanged(
             f"{path} has changed since the load began",
             object=path,
@@ -223,22 +196,6 @@ def _shorter(path: str, size_bytes: int) -> ObjectChanged:
     return ObjectChanged(
         f"{path} ends at byte {size_bytes}, before what was asked for", object=path, hint="copy it again from where it came from"
     )
-
-
-def _entry(name: str, status: os.stat_result) -> Entry:
-    return Entry(name, status.st_size, _etag(status))
-
-
-def _etag(status: os.stat_result) -> str:
-    return f'"{status.st_dev:x}-{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"'
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _nothing() -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from glowplug.errors import LocalError, PreconditionFailed
 from glowplug.store.keys import check_key
 from glowplug.units import count
-from glowplug.weights.checkpoint.small_files import is_small_file
 from glowplug.weights.transfer.digests import Stamp, stamp
 from glowplug.weights.transfer.marker import is_own
 
@@ -50,13 +49,10 @@ def push_items(checkpoint: Checkpoint, folder: Path) -> list[PushItem]:
 
     Raises:
         UsageError: a name that can't be a key.
-        LocalError: a file is gone, or another one since the checkpoint was opened; a link leads nowhere, as in a snapshot that was
-            downloaded in part.
+        LocalError: a file is gone, or another one since the checkpoint was opened.
     """
-    dangling_links(folder)
     named: list[tuple[str, WeightFile | None]] = [(file.name, file) for file in checkpoint.files]
     named += [(entry.name, None) for entry in checkpoint.others if not is_own(entry.name)]
-    named = [(name, weights) for name, weights in named if weights is not None or not _in_loop(folder, name)]
     for name, _ in named:
         check_key(name)
     items = [PushItem(name, folder / name, stamp(folder / name), weights) for name, weights in named]
@@ -67,11 +63,7 @@ def push_items(checkpoint: Checkpoint, folder: Path) -> list[PushItem]:
 
 
 def dangling_links(folder: Path) -> list[str]:
-    """Names of links that lead nowhere, in the folder and as deep as a checkpoint goes.
-
-    Raises:
-        LocalError: one of them is a weight file, or a file that an engine reads: the checkpoint is not whole.
-    """
+    """Names of links that lead nowhere, as deep as a checkpoint goes; none of them is a file that an engine reads."""
     found: list[str] = []
     pending = [(folder, "")]
     while pending:
@@ -81,25 +73,10 @@ def dangling_links(folder: Path) -> list[str]:
             if path.name.startswith("."):
                 continue
             if path.is_symlink() and not path.exists():
-                if name.endswith(_WEIGHTS) or is_small_file(name):
-                    hint = "download the model again, or remove the link"
-                    raise LocalError(f"{path} is a link to a file that is not there", object=str(path), hint=hint)
                 found.append(name)
             elif not path.is_symlink() and path.is_dir() and prefix.count("/") < _DEPTH:
                 pending.append((path, f"{name}/"))
     return found
-
-
-def _in_loop(folder: Path, name: str) -> bool:
-    """Whether a file is reached through a link to a folder that it lies below: a copy of what is pushed anyway."""
-    parent = folder / name
-    for _ in name.split("/")[1:]:
-        parent = parent.parent
-        if parent.is_symlink():
-            real = parent.resolve()
-            if parent.parent.resolve().is_relative_to(real):
-                return True
-    return False
 
 
 def strays(items: Sequence[PushItem], present: AbstractSet[str]) -> tuple[str, ...]:
