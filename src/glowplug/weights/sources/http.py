@@ -7,16 +7,15 @@ anew when that address has expired. Such addresses are signed: a query is never 
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from glowplug.errors import Forbidden, ObjectNotFound, RemoteError, Unreachable
-from glowplug.store import s3_http
 from glowplug.store.proxy import hint_for
 from glowplug.weights.base import Entry, Retry
 from glowplug.weights.fetch.crew import each
 from glowplug.weights.sources import range_answer
+from glowplug.weights.sources.attempts import Attempts
 from glowplug.weights.sources.http_address import Address, Servers
 from glowplug.weights.sources.http_folder import INDEX, SINGLE, SMALL_FILES, names_in_index
 from glowplug.weights.sources.patience import with_patience
@@ -24,6 +23,7 @@ from glowplug.weights.sources.patience import with_patience
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from glowplug.store import s3_http
     from glowplug.store.http_exchange import Exchange
     from glowplug.weights.base import Meter, WeightFile
 
@@ -64,7 +64,7 @@ class HttpSource:
         self._uri = address.shown
         self._servers = Servers(env)
         self._led_to: dict[str, Address] = {}
-        self._thread = threading.local()
+        self._attempts = Attempts()
 
     @property
     def uri(self) -> str:
@@ -166,11 +166,10 @@ class HttpSource:
 
     def _get(self, name: str, headers: Mapping[str, str], meter: Meter, take: Callable[[Exchange], _T]) -> _T:
         """One attempt at a GET, wherever it leads; ``take`` reads the answer."""
-        fresh, self._thread.fresh = getattr(self._thread, "fresh", False), True
         origin = self._folder.child(name)
         address = self._led_to.get(name, origin)
         may_return = address != origin
-        try:
+        with self._attempts.one(lambda error: _unreachable(address, error)) as fresh:
             for _ in range(_MOST_REDIRECTS + 2):
                 with self._servers.exchange(address, headers, meter, fresh=fresh) as answer:
                     if answer.status in _REDIRECTS and answer.header("location"):
@@ -183,16 +182,8 @@ class HttpSource:
                         continue
                     result = take(answer)
                 self._led_to[name] = address
-                self._thread.fresh = False
                 return result
-        except s3_http.ConnectFailed as error:
-            if error.is_final:
-                hint = "set AWS_CA_BUNDLE or SSL_CERT_FILE to the file of the certificate authority that signed it"
-                raise Unreachable(f"{address.origin} can't be used: {error}", object=address.origin, hint=hint) from error
-            raise Retry(f"{address.origin} can't be used: {error}") from error
-        except s3_http.Broken as error:
-            raise Retry(str(error)) from error
-        raise RemoteError(f"{origin.shown} redirects in circles", object=origin.shown, hint="check the URL")
+            raise RemoteError(f"{origin.shown} redirects in circles", object=origin.shown, hint="check the URL")
 
     def _refused(self, status: int, name: str) -> Exception:
         """What an answer other than success means. It may be the proxy's."""
@@ -208,3 +199,8 @@ class HttpSource:
             return Unreachable(f"{name} is shorter than it was when it was looked up", object=name, hint="publish it again")
         hint = hint_for(through, "see the server's own log")
         return RemoteError(f"the server refuses {name}: {status}{through}", object=name, hint=hint)
+
+
+def _unreachable(address: Address, error: s3_http.ConnectFailed) -> Unreachable:
+    hint = "set AWS_CA_BUNDLE or SSL_CERT_FILE to the file of the certificate authority that signed it"
+    return Unreachable(f"{address.origin} can't be used: {error}", object=address.origin, hint=hint if error.is_final else "")

@@ -6,7 +6,6 @@ are called, ranges go straight into the caller's memory, and a single attempt ca
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from glowplug.store.s3_endpoint import Location
 from glowplug.weights.base import Entry, Retry
 from glowplug.weights.fetch.settings import s3_environment
 from glowplug.weights.sources import range_answer
+from glowplug.weights.sources.attempts import Attempts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ class S3Source:
         self._single = key.rpartition("/")[2]
         self._uri = f"s3://{bucket}/{key}"
         self._client = S3Client(bucket, s3_environment(env))
-        self._thread = threading.local()
+        self._attempts = Attempts()
 
     @property
     def uri(self) -> str:
@@ -106,23 +106,15 @@ class S3Source:
         target = view.cast("B")
         if not target.nbytes:
             return
-        fresh, self._thread.fresh = getattr(self._thread, "fresh", False), True
-        try:
+        with self._attempts.one(lambda error: self._client.unreachable(str(error), 1)) as fresh:
             renewals = self._client.renewals
             refused = self._attempt(file, start, target, meter, fresh=fresh)
             if refused is not None and refused.is_expired and self._client.renew(renewals):
                 refused = self._attempt(file, start, target, meter, fresh=fresh)
-        except s3_http.ConnectFailed as error:
-            if error.is_final:
-                raise self._client.unreachable(str(error), 1) from error
-            raise Retry(str(error)) from error
-        except s3_http.Broken as error:
-            raise Retry(str(error)) from error
-        if refused is not None:
-            if refused.asks_to_retry:
+            if refused is not None and refused.asks_to_retry:
                 raise Retry(f"the server answers {refused.summary}{self._client.through}", slow_down=refused.asks_for_less)
-            raise self._error(refused, self.name_of(file), start, target.nbytes)
-        self._thread.fresh = False
+            if refused is not None:
+                raise self._error(refused, self.name_of(file), start, target.nbytes)
 
     def name_of(self, file: Entry | WeightFile) -> str:
         """``s3://bucket/key``."""
