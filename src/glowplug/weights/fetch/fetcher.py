@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from glowplug import threads
-from glowplug.errors import GlowplugError, IntegrityError, LocalError
+from glowplug.errors import IntegrityError
 from glowplug.weights.base import FetchStats, Range
 from glowplug.weights.fetch.bandwidth import Bandwidth
 from glowplug.weights.fetch.blocks import Blocks
@@ -29,11 +29,13 @@ from glowplug.weights.fetch.progress import Progress
 from glowplug.weights.fetch.reception import Reception
 from glowplug.weights.fetch.rivals import MOST as MOST_RIVALS
 from glowplug.weights.fetch.rivals import Rivals
-from glowplug.weights.fetch.state import FetchState, Over
+from glowplug.weights.fetch.state import FetchState
+from glowplug.weights.fetch.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from glowplug.errors import GlowplugError
     from glowplug.weights.base import Plan, Source, Verifier
     from glowplug.weights.fetch.blocks import Block, Stretch
     from glowplug.weights.fetch.settings import FetchSettings
@@ -42,7 +44,6 @@ LOCAL_THREADS = 8
 TICK_S = 0.05
 _VERIFY_ATTEMPTS = 3
 _CLOSE_TIMEOUT_S = 10.0
-_WATCH = "glowplug-fetch-watch"
 
 
 class Fetcher:
@@ -89,9 +90,7 @@ class Fetcher:
         self._state = state = FetchState()
         self._lock, self._work, self._counts = state.lock, state.work, state.counts
         self._reception = Reception(source, plan, settings, state, climb=self._climb, rivals=self._rivals, bandwidth=bandwidth)
-        self._threads: list[threading.Thread] = []
-        self._cpu_s: dict[str, float] = {}
-        self._workers = 0
+        self._workers = Workers(self._serve, source.uri, self._fail)
         self._idle = 0
         self._cursor = 0
         self._flights: dict[int, Flight] = {}
@@ -114,9 +113,9 @@ class Fetcher:
                 return
             self._begun_s = time.monotonic()
             self._spawn(self._climb.level)
-            if self._workers and not self._source.is_local:
-                self._start_thread(self._watch, _WATCH)
-        if self._plan.ranges and not self._workers:
+            if self._workers.count and not self._source.is_local:
+                self._workers.start(self._watch, "watch")
+        if self._plan.ranges and not self._workers.count:
             self._fail(threads.none_left())
             raise threads.none_left()
         if not self._plan.ranges:
@@ -166,7 +165,7 @@ class Fetcher:
                 throttled=counts.throttled,
                 concurrency=self._climb.level,
                 chunk_bytes=self._chunk_bytes,
-                cpu_s=sum(self._cpu_s.values()),
+                cpu_s=self._workers.cpu_s,
                 blocked_s=blocked_s,
                 verified=self._verifier is not None,
             )
@@ -176,10 +175,7 @@ class Fetcher:
         self._progress.close()
         with self._lock:
             self._finish("the fetch was closed")
-            started = list(self._threads)
-        for thread in started:
-            if thread is not threading.current_thread():
-                thread.join(_CLOSE_TIMEOUT_S)
+        self._workers.join(_CLOSE_TIMEOUT_S)
         with self._lock:
             self._flights.clear()
             self._rivals.clear()
@@ -203,45 +199,17 @@ class Fetcher:
         self._progress.fail(error)
 
     def _spawn(self, count: int) -> None:
-        """Have so many workers, or as many as there are ranges, or as the system has threads. Lock held."""
-        for number in range(self._workers, min(count, len(self._plan.ranges) + MOST_RIVALS)):
-            if not self._start_thread(self._serve, f"glowplug-fetch-{number}"):
-                return
-            self._workers += 1
-
-    def _start_thread(self, target: Callable[[], None], name: str) -> bool:
-        thread = threading.Thread(target=self._live, args=(target,), name=name, daemon=True)
-        if not threads.begin(thread):
-            return False
-        self._threads.append(thread)
-        return True
-
-    def _live(self, target: Callable[[], None]) -> None:
-        """A thread's life: nothing that goes wrong in it leaves the others, or a reader, waiting."""
-        try:
-            target()
-        except Over:
-            pass
-        except GlowplugError as error:
-            self._fail(error)
-        except MemoryError:
-            hint = "raise ulimit -v or the container's memory limit, or set fewer requests at once or a smaller buffer"
-            self._fail(LocalError("no memory is left for the weights' fetch", object=self._source.uri, hint=hint))
-        except BaseException as error:
-            self._fail(LocalError(f"the weights' fetch broke: {type(error).__name__}: {error}", object=self._source.uri))
-            raise
-        finally:
-            self._cpu_s[threading.current_thread().name] = time.thread_time()
+        """Have so many workers, or as many as there are ranges. Lock held."""
+        self._workers.grow(min(count, len(self._plan.ranges) + MOST_RIVALS))
 
     def _serve(self) -> None:
-        name = threading.current_thread().name
         while (job := self._next()) is not None:
             flight, is_rival = job
             if is_rival:
                 self._reception.compete(flight)
             else:
                 self._fly(flight)
-            self._cpu_s[name] = time.thread_time()
+            self._workers.note_cpu()
 
     def _next(self) -> tuple[Flight, bool] | None:
         """What to do next, and whether as a rival; waits for it. None at the end."""
@@ -293,7 +261,7 @@ class Fetcher:
             nothing_left=self._cursor == len(self._plan.ranges),
         ):
             if self._idle < len(self._rivals.wanted):
-                self._spawn(self._workers + 1)
+                self._spawn(self._workers.count + 1)
             self._work.notify_all()
 
     # --- one range
