@@ -104,9 +104,7 @@ def parse_size(text: str, *, name: str) -> int:
     Raises:
         UsageError: no size, no unit, or nothing.
     """
-    number = text.strip()
-    if _NUMBER.fullmatch(number):
-        raise UsageError(f"{name}: {number} has no unit", object=name, hint=f"write {number}GB or {number}GiB")
+    require_unit(text, name=name, hint="write #GB or #GiB")
     try:
         size_bytes = parse_bytes(text, name=name)
     except UsageError as error:
@@ -114,6 +112,22 @@ def parse_size(text: str, *, name: str) -> int:
     if size_bytes < 1:
         raise UsageError(f"{name}: {text} is nothing", object=name, hint="write a size such as 67GB")
     return size_bytes
+
+
+def require_unit(text: str, *, name: str, hint: str) -> None:
+    """Refuse a bare number where one without a unit is a slip.
+
+    Args:
+        text: what the user wrote.
+        name: the option it was written for; the error names it.
+        hint: what to write instead; ``#`` stands for the number.
+
+    Raises:
+        UsageError: a bare number.
+    """
+    number = text.strip()
+    if _NUMBER.fullmatch(number):
+        raise UsageError(f"{name}: {number} has no unit", object=name, hint=hint.replace("#", number))
 
 
 def parse_bandwidth(text: str, *, name: str) -> int:

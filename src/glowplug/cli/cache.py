@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,8 @@ from glowplug.cache.quarantine.verdicts import verdict_on
 from glowplug.cache.repository import Repository
 from glowplug.cache.verify import verify_shelf
 from glowplug.cli import cache_explain, cache_gc, cache_quarantine
+from glowplug.cli.app import App
+from glowplug.cli.options import AsJson, CacheDir, Command, Engine, SigningKey, StoreUrl, TrustedKeys
 from glowplug.cli.output import print_json, print_table, progress_bar
 from glowplug.errors import GlowplugError
 from glowplug.printable import printable
@@ -25,35 +26,19 @@ if TYPE_CHECKING:
     from glowplug.cache.envelope import Json
     from glowplug.cache.repository import Shelf
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Look at, check and clean a store of compile caches.",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = App(no_args_is_help=True, help="Look at, check and clean a store of compile caches.")
 
-_WITH_COMMAND = {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]}
-
-Store = Annotated[
-    str | None, typer.Option(envvar="GLOWPLUG_STORE", help="s3://bucket/prefix or file:///folder. Default: your own store.")
-]
-CacheDir = Annotated[
-    Path | None, typer.Option(envvar="GLOWPLUG_CACHE_DIR", readable=False, help="Where live caches lie, as for run.")
-]
-TrustedKeys = Annotated[list[str] | None, typer.Option(help="Public keys, as for run.")]
-Engine = Annotated[str | None, typer.Option(envvar="GLOWPLUG_ENGINE", help="vllm or generic; default: by the command.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARG]...", help="The engine's command, as run gets it.")]
+_ENVELOPE = "The beginning of an envelope's digest, as glowplug cache ls prints it."
+_GENERATION = "The beginning of a generation's digest."
 
 
 def _repository(options: RunOptions) -> Repository:
     return Repository(store_for(options, os.environ))
 
 
-@app.command(context_settings=_WITH_COMMAND, epilog="Example: glowplug cache key -- vllm serve Qwen/Qwen3-8B")
+@app.command(before_command=True, epilog="Example: glowplug cache key -- vllm serve Qwen/Qwen3-8B")
 def key(command: Command, cache_dir: CacheDir = None, engine: Engine = None, as_json: AsJson = False) -> None:
-    """Print a command's envelope. That is everything that must be equal for two starts to share a cache."""
+    """Print a command's envelope. It holds all that must be equal for two starts to share a cache."""
     _, envelope, _ = understand(RunOptions(cache_dir=cache_dir, engine=engine), command, os.environ)
     if as_json:
         print_json({"envelope": envelope.digest, "components": dict(envelope.components)})
@@ -64,7 +49,7 @@ def key(command: Command, cache_dir: CacheDir = None, engine: Engine = None, as_
 
 
 @app.command(epilog="Example: glowplug cache ls --store s3://bucket/glowplug")
-def ls(store: Store = None, as_json: AsJson = False) -> None:
+def ls(store: StoreUrl = None, as_json: AsJson = False) -> None:
     """List the envelopes in a store."""
     repository = _repository(RunOptions(store=store))
     rows: list[list[str]] = []
@@ -114,11 +99,11 @@ def _what(repository: Repository, envelope_digest: str) -> tuple[str, str]:
 
 @app.command(epilog="Example: glowplug cache show 3f9a2c --files")
 def show(
-    envelope: Annotated[str, typer.Argument(help="The beginning of an envelope's digest.")],
-    generation: Annotated[str | None, typer.Argument(help="The beginning of a generation's digest. Default: the newest.")] = None,
-    store: Store = None,
+    envelope: Annotated[str, typer.Argument(metavar="ENVELOPE", help=_ENVELOPE)],
+    generation: Annotated[str | None, typer.Argument(metavar="[GENERATION]", help=f"{_GENERATION} Default: the newest.")] = None,
+    store: StoreUrl = None,
     trusted_keys: TrustedKeys = None,
-    files: Annotated[bool, typer.Option("--files", help="List the files.")] = False,
+    files: Annotated[bool, typer.Option("--files", help="List the generation's files.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show one envelope and one of its generations."""
@@ -159,16 +144,16 @@ def show(
         print_table(["SIZE", "PATH"], [[format_bytes(file.size_bytes), file.path] for file in manifest.files])
 
 
-@app.command(context_settings=_WITH_COMMAND, epilog="Example: glowplug cache restore -- vllm serve Qwen/Qwen3-8B")
+@app.command(before_command=True, epilog="Example: glowplug cache restore -- vllm serve Qwen/Qwen3-8B")
 def restore(
     command: Command,
-    store: Store = None,
+    store: StoreUrl = None,
     cache_dir: CacheDir = None,
     trusted_keys: TrustedKeys = None,
     engine: Engine = None,
     as_json: AsJson = False,
 ) -> None:
-    """Restore a command's cache ahead of time. The next run of it on this node finds it in place."""
+    """Restore a command's cache ahead of time. The next glowplug run of it on this node finds it in place."""
     options = RunOptions(store=store, cache_dir=cache_dir, trusted_keys=tuple(trusted_keys or ()), engine=engine)
     with progress_bar("restoring") as progress:
         restored, path = restore_ahead(options, command, os.environ, progress=lambda done, _: progress(done))
@@ -185,16 +170,19 @@ def restore(
         )
 
 
-@app.command(context_settings=_WITH_COMMAND, epilog="Example: glowplug cache capture -- vllm serve Qwen/Qwen3-8B")
+@app.command(before_command=True, epilog="Example: glowplug cache capture -- vllm serve Qwen/Qwen3-8B")
 def capture(
     command: Command,
-    store: Store = None,
+    store: StoreUrl = None,
     cache_dir: CacheDir = None,
-    signing_key: Annotated[str | None, typer.Option(help="Private key, as for run.")] = None,
+    signing_key: SigningKey = None,
     engine: Engine = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish a command's live folder. It holds what an earlier run on this node compiled."""
+    """Publish what a command has compiled. What an earlier glowplug run left on this node is joined with the newest generation.
+
+    Exit code 1 also if another publisher was quicker: its generation is then the newest.
+    """
     options = RunOptions(store=store, cache_dir=cache_dir, signing_key=signing_key, engine=engine, settle_s=1.0)
     with progress_bar("packing") as progress:
         captured, path = capture_by_hand(options, command, os.environ, progress=progress)
@@ -216,17 +204,20 @@ def capture(
         raise typer.Exit(1)
 
 
-app.command("explain", context_settings=_WITH_COMMAND, epilog=cache_explain.EPILOG)(cache_explain.explain)
+app.command("explain", before_command=True, epilog=cache_explain.EPILOG)(cache_explain.explain)
 
 
 @app.command(epilog="Example: glowplug cache verify --store s3://bucket/glowplug")
 def verify(
-    envelope: Annotated[str | None, typer.Argument(help="The beginning of an envelope's digest. Default: all of them.")] = None,
-    store: Store = None,
+    envelope: Annotated[str | None, typer.Argument(metavar="[ENVELOPE]", help=f"{_ENVELOPE} Default: all.")] = None,
+    store: StoreUrl = None,
     trusted_keys: TrustedKeys = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check every generation to its last byte. From signature to pack, and the pointer; exit code 1 if any is bad."""
+    """Check every generation to its last byte. From the signature to the pack, and the pointer to the newest.
+
+    Exit code 1 if any is bad.
+    """
     options = RunOptions(store=store, trusted_keys=tuple(trusted_keys or ()))
     repository = _repository(options)
     trust = trust_for(options, os.environ)

@@ -15,6 +15,7 @@ from glowplug.cache.explain.neighbours import neighbours
 from glowplug.cache.explain.text import one_line, shortened, values
 from glowplug.cache.live import live_folder
 from glowplug.cache.repository import Repository
+from glowplug.cli.options import AsJson, CacheDir, Engine, StoreUrl, TrustedKeys
 from glowplug.cli.output import print_json
 from glowplug.engines.knowledge import known_causes
 from glowplug.errors import GlowplugError, UsageError
@@ -48,24 +49,24 @@ Examples:
 
 def explain(
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND [ARG]...]", help="The engine's command, as run gets it.")
+        list[str] | None, typer.Argument(metavar="[-- COMMAND [ARG]...]", help="The engine's command, as glowplug run gets it.")
     ] = None,
     report: Annotated[
-        str | None, typer.Option(metavar="FILE", help="In place of COMMAND: a report that run --report wrote, or key --json.")
+        str | None,
+        typer.Option(metavar="FILE", help="Instead of COMMAND: what glowplug run --report or glowplug cache key --json wrote."),
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option(metavar="ENVELOPE|FILE", help="Compare with this: a digest's beginning, a report. Default: the nearest."),
+        typer.Option(
+            metavar="ENVELOPE|FILE",
+            help="What to compare with: the beginning of an envelope's digest, or another start's report. Default: the nearest.",
+        ),
     ] = None,
-    store: Annotated[
-        str | None, typer.Option(envvar="GLOWPLUG_STORE", help="s3://bucket/prefix or file:///folder. Default: your own store.")
-    ] = None,
-    cache_dir: Annotated[
-        Path | None, typer.Option(envvar="GLOWPLUG_CACHE_DIR", readable=False, help="Where live caches lie, as for run.")
-    ] = None,
-    trusted_keys: Annotated[list[str] | None, typer.Option(help="Public keys, as for run.")] = None,
-    engine: Annotated[str | None, typer.Option(envvar="GLOWPLUG_ENGINE", help="vllm or generic; default: by the command.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    store: StoreUrl = None,
+    cache_dir: CacheDir = None,
+    trusted_keys: TrustedKeys = None,
+    engine: Engine = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say why a start misses. Names what differs from the nearest cache, likely accidents first, and what to do about it."""
     options = RunOptions(store=store, cache_dir=cache_dir, engine=engine, trusted_keys=tuple(trusted_keys or ()))

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from pathlib import Path  # noqa: TC003  typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +16,7 @@ from glowplug.cache.gc import KEEP, Limits, plan, store_now_s
 from glowplug.cache.quarantine.judging import judge_all
 from glowplug.cache.repository import Repository
 from glowplug.cache.sweep import sweep
+from glowplug.cli.options import AsJson, StoreUrl, TrustedKeys
 from glowplug.cli.output import print_json, print_table
 from glowplug.errors import Forbidden, UsageError
 from glowplug.run.options import RunOptions
@@ -38,27 +39,35 @@ Examples:
 
 
 def gc(
-    store: Annotated[
-        str | None, typer.Option(envvar="GLOWPLUG_STORE", help="s3://bucket/prefix or file:///folder. Default: your own store.")
-    ] = None,
-    keep: Annotated[int, typer.Option(help="Generations kept for each envelope.")] = KEEP,
-    min_age: Annotated[str, typer.Option(metavar="DURATION", help="Nothing younger is touched.")] = "24h",
+    store: StoreUrl = None,
+    keep: Annotated[int, typer.Option(metavar="N", help="Generations that each envelope keeps: the newest.")] = KEEP,
+    min_age: Annotated[str, typer.Option(metavar="DURATION", help="Remove nothing that is younger than this.")] = "24h",
     max_age: Annotated[
-        str, typer.Option(metavar="DURATION", help="Remove an envelope for which nothing was published for so long.")
+        str,
+        typer.Option(
+            metavar="DURATION", help="Remove whole envelopes for which nothing was published for this long. Default: never."
+        ),
     ] = "",
     max_bytes: Annotated[
-        str, typer.Option(metavar="SIZE", help="Remove whole envelopes, the longest untouched first, until the store has so much.")
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Remove whole envelopes, the longest untouched first, until the store holds no more than this. Default: no limit.",
+        ),
     ] = "",
     node: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Not the store but a node's copies (run --node-store): the longest unused go. Default size: 20GB.",
+            help="Clean a node's copies (glowplug run --node-store) instead of the store, down to --max-bytes, by default 20GB.",
         ),
     ] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Remove; without it, only say what would be.")] = False,
-    trusted_keys: Annotated[list[str] | None, typer.Option(help="Public keys, as for run.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    delete: Annotated[
+        bool,
+        typer.Option("--delete", help="Remove it. Without this option nothing is changed, and what would be removed is listed."),
+    ] = False,
+    trusted_keys: TrustedKeys = None,
+    as_json: AsJson = False,
 ) -> None:
     """Remove old generations and unused packs. A dry run unless --delete is given.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path  # noqa: TC003  typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,7 @@ from glowplug.cache.quarantine import drop_note
 from glowplug.cache.quarantine.testimony import now
 from glowplug.cache.quarantine.verdicts import Verdict, acquit, condemn, condemned, verdict_on
 from glowplug.cache.repository import Repository
+from glowplug.cli.options import AsJson, CacheDir, StoreUrl
 from glowplug.cli.output import print_json, print_table
 from glowplug.errors import ObjectNotFound, UsageError
 from glowplug.run.offline import find_envelope, find_generation
@@ -20,6 +20,8 @@ from glowplug.run.options import RunOptions
 from glowplug.run.restoring import store_for
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from glowplug.cache.envelope import Json
 
 EPILOG = """
@@ -34,23 +36,23 @@ Examples:
 
 
 def quarantine(
-    envelope: Annotated[str, typer.Argument(help="The beginning of an envelope's digest.")],
+    envelope: Annotated[
+        str, typer.Argument(metavar="ENVELOPE", help="The beginning of an envelope's digest, as glowplug cache ls prints it.")
+    ],
     generation: Annotated[
-        str | None, typer.Argument(help="The beginning of a generation's digest: put it into quarantine.")
+        str | None,
+        typer.Argument(metavar="[GENERATION]", help="The beginning of a generation's digest: put it into quarantine, or lift it."),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why, for whoever looks.")] = "",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why it is put there, for whoever looks at it later.")] = "",
     lift: Annotated[
-        bool, typer.Option("--lift", help="Let it be used again, or all of the envelope's; what nodes reported is forgotten.")
+        bool,
+        typer.Option("--lift", help="Let GENERATION be used again, without one all of ENVELOPE; forget what nodes reported."),
     ] = False,
-    store: Annotated[
-        str | None, typer.Option(envvar="GLOWPLUG_STORE", help="s3://bucket/prefix or file:///folder. Default: your own store.")
-    ] = None,
-    cache_dir: Annotated[
-        Path | None, typer.Option(envvar="GLOWPLUG_CACHE_DIR", readable=False, help="Where live caches lie, as for run.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    store: StoreUrl = None,
+    cache_dir: CacheDir = None,
+    as_json: AsJson = False,
 ) -> None:
-    """List the generations that no start uses, add one, or lift it.
+    """List, set or lift the quarantine of generations. No start uses one that is in it.
 
     Writers put a generation there when engines of two nodes have died of it or could not use it, or when its signature or content
     is wrong. --lift also removes this node's own note; other nodes keep theirs until their cache folder is deleted.

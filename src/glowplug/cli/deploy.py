@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from glowplug.cli.app import App
 from glowplug.cli.output import print_json
 from glowplug.deploy.checks import check
 from glowplug.deploy.commented import plain
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from glowplug.cache.envelope import Json
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+app = App()
 
 _EXAMPLES = """
 Examples:

@@ -11,12 +11,27 @@ from glowplug.errors import UsageError
 from glowplug.units import parse_bandwidth, parse_bytes
 from glowplug.weights.fetch.settings import FetchSettings
 
-Uri = Annotated[str, typer.Argument(metavar="URI", help="s3://bucket/prefix, https://..., file:///... or a path.")]
-Concurrency = Annotated[int | None, typer.Option(min=1, max=256, help="Requests at once. Default: found while it runs.")]
-Chunk = Annotated[str | None, typer.Option(metavar="SIZE", help="Largest request, such as 8MiB.")]
-Memory = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory for what is under way, such as 512MiB.")]
-MaxBandwidth = Annotated[str | None, typer.Option(metavar="SPEED", help="Cap, such as 500MB/s or 4Gbit/s.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=1, max=256, help="Requests at once. Default: $GLOWPLUG_WEIGHTS_CONCURRENCY, else found while it runs."
+    ),
+]
+Chunk = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Largest request. Default: $GLOWPLUG_WEIGHTS_CHUNK_SIZE, else 8MiB, or 16MiB from a local disk."
+    ),
+]
+Memory = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Buffer for what is under way. Default: 512MiB, less where memory is short.")
+]
+MaxBandwidth = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SPEED", help="Read no faster than this, such as 500MB/s or 4Gbit/s. Default: $GLOWPLUG_MAX_BANDWIDTH, else no cap."
+    ),
+]
 
 _OPTIONS = {"concurrency": "--concurrency", "chunk_bytes": "--chunk", "max_bandwidth": "--max-bandwidth"}
 

@@ -7,27 +7,38 @@ from typing import Annotated
 
 import typer
 
+from glowplug.cli.app import App
+from glowplug.cli.options import AsJson
 from glowplug.cli.output import print_json, progress_bar
 from glowplug.inject.folder import inject as write
 from glowplug.units import format_bytes
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = App()
 
 
-@app.command(epilog="Example: glowplug inject /shared/glowplug, then: /shared/glowplug/bin/glowplug run -- vllm serve MODEL")
+_EXAMPLES = """
+Examples:
+
+  glowplug inject /shared/glowplug
+
+  /shared/glowplug/bin/glowplug run -- vllm serve MODEL
+"""
+
+
+@app.command(epilog=_EXAMPLES)
 def inject(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Made if missing. May be the mount point of a volume.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder; made if missing. May be the mount point of a volume.")],
     python: Annotated[
-        str, typer.Option(metavar="PATH|none", help="The Python to carry. Default: the running one; none looks for one in PATH.")
+        str,
+        typer.Option(
+            metavar="PATH|none",
+            help="The Python that it carries. none: it looks for one in PATH when it runs. Default: the running one.",
+        ),
     ] = "",
     force: Annotated[
-        bool, typer.Option("--force", help="Add to a folder that holds something else, and leave that alone.")
+        bool, typer.Option("--force", help="Also write into a folder that holds other files, and leave those alone.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a folder that runs Glowplug beside an engine in an unmodified image.
 

@@ -11,6 +11,8 @@ import typer
 
 from glowplug.cache.keyring import SIGNING_KEY, TRUSTED_KEYS, config_home, describe, describe_environment
 from glowplug.cache.keys import create_pair
+from glowplug.cli.app import App
+from glowplug.cli.options import AsJson
 from glowplug.cli.output import print_json
 from glowplug.errors import UsageError
 
@@ -18,29 +20,27 @@ if TYPE_CHECKING:
     from glowplug.cache.envelope import Json
     from glowplug.cache.keyring import KeyInfo
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Make keys, and show what signs and what is trusted.",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = App(no_args_is_help=True, help="Make keys, and show what signs and what is trusted.")
 
 # RFC 1123, and short enough for "-trusted" to follow: what a Kubernetes secret may be called.
 _SECRET_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?")
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command(epilog="Example: glowplug keys create --out ~/fleet")
 def create(
     out: Annotated[
-        Path | None, typer.Option(metavar="PREFIX", help="Write PREFIX.key and PREFIX.pub. Default: NAME in this folder.")
+        Path | None,
+        typer.Option(
+            metavar="PREFIX", help="Write PREFIX.key and PREFIX.pub; a folder: NAME.key and NAME.pub in it. Default: NAME."
+        ),
     ] = None,
-    name: Annotated[str, typer.Option(help="What to call the key, and the secret in the example.")] = "glowplug",
-    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the files, and of the Kubernetes secrets in the printed example.")
+    ] = "glowplug",
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make an Ed25519 pair: the private half signs what is published, the public half says whose signature counts."""
+    """Make an Ed25519 key pair. The private half signs what is published, the public half says whose signature counts."""
     if not _SECRET_NAME.fullmatch(name):
         hint = "use lower-case letters, digits and -, as for a Kubernetes secret; where the files go is --out"
         raise UsageError(f"--name: {name!r} can't be a secret's name", object="--name", hint=hint)
@@ -62,12 +62,16 @@ def create(
 @app.command(epilog="Example: glowplug keys show fleet.pub awskms:arn:aws:kms:eu-central-1:111122223333:key/ID")
 def show(
     sources: Annotated[
-        list[str] | None, typer.Argument(metavar="[PATH|awskms:ARN]...", help="Key files, folders of them, or keys in AWS KMS.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH|awskms:ARN]...",
+            help="Key files, folders of them, or keys in AWS KMS.",
+        ),
     ] = None,
     pem: Annotated[bool, typer.Option("--pem", help="Print only the public halves, as PEM: what a reader trusts.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show keys. Without an argument, what signs and what is trusted here."""
+    """Show the keys named, or what signs and what is trusted here."""
     if sources:
         keys = [info for source in sources for info in describe(source)]
         document: Json = {"keys": [_document(info) for info in keys]}

@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from glowplug import __version__
+from glowplug.cli.app import App
 from glowplug.cli.lazy import lazy_group
 from glowplug.errors import GlowplugError, LocalError, UsageError
 from glowplug.printable import printable
@@ -26,7 +27,7 @@ from glowplug.printable import printable
 _COMMANDS = {
     "run": ("glowplug.cli.run", "Run an engine with a shared compile cache."),
     "cache": ("glowplug.cli.cache", "Look at, check and clean a store of compile caches."),
-    "weights": ("glowplug.cli.weights", "Look at checkpoints, and move them."),
+    "weights": ("glowplug.cli.weights", "Inspect, measure, pull, push and seal checkpoints."),
     "keys": ("glowplug.cli.keys", "Make and show signing keys."),
     "inject": ("glowplug.cli.inject", "Write a folder that runs Glowplug beside an engine in an unmodified image."),
     "plan": ("glowplug.cli.plan", "Size a deployment and predict how long it takes to start."),
@@ -41,14 +42,12 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-app = typer.Typer(
-    cls=lazy_group("glowplug", _COMMANDS),
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+_EPILOG = """
+Exit codes: 0 done; 1 a finding, a failed check, or an error of the store or of this machine; 2 wrong usage; 130 interrupted.
+Those of run are COMMAND's own.
+"""
+
+app = App(cls=lazy_group("glowplug", _COMMANDS), no_args_is_help=True, epilog=_EPILOG)
 
 
 @app.callback()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path  # noqa: TC003  typer reads the annotations
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from glowplug.cli.app import App
+from glowplug.cli.options import AsJson
 from glowplug.cli.output import print_json
 from glowplug.errors import UsageError
 from glowplug.plan.base import Loader, Question, Via
@@ -18,9 +20,9 @@ from glowplug.plan.make import make_plan
 from glowplug.plan.measured import read_report
 from glowplug.plan.model import Model, read_config, read_model
 from glowplug.plan.render import render
-from glowplug.units import parse_bandwidth, parse_seconds, parse_size
+from glowplug.units import parse_bandwidth, parse_seconds, parse_size, require_unit
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+app = App()
 
 _EXAMPLES = """
 Examples:
@@ -37,44 +39,88 @@ Examples:
 def plan(
     model: Annotated[
         str | None,
-        typer.Argument(metavar="[MODEL]", help="s3://bucket/prefix, https://..., file:///... or a path. Its headers are read."),
+        typer.Argument(
+            metavar="[MODEL]",
+            help="The checkpoint: s3://bucket/prefix, https://..., file:///... or a path. Only its headers are read.",
+        ),
     ] = None,
-    weights: Annotated[str | None, typer.Option(metavar="SIZE", help="Bytes of the weights, instead of MODEL: 67GB.")] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="The model's config.json, where MODEL has none.")] = None,
-    instance: Annotated[str | None, typer.Option(metavar="TYPE", help="EC2 instance type, such as p5.48xlarge.")] = None,
-    gpu: Annotated[str | None, typer.Option(metavar="NAME", help="Accelerator, such as h100, l40s, trainium2.")] = None,
-    tp: Annotated[int | None, typer.Option(help="Tensor parallelism. Default: the least that fits.")] = None,
-    max_model_len: Annotated[int | None, typer.Option(help="Longest sequence, tokens. Default: the model's, at most 8192.")] = None,
-    batch: Annotated[int, typer.Option(help="Sequences of that length that a replica holds at once.")] = 8,
-    kv_dtype: Annotated[str, typer.Option(help="KV cache: auto, fp8, bf16, fp16 or fp32.")] = "auto",
-    gpu_memory_utilization: Annotated[float, typer.Option(help="Share of a GPU's memory that the engine may take.")] = 0.9,
-    enforce_eager: Annotated[bool, typer.Option("--enforce-eager", help="No compilation and no CUDA graphs.")] = False,
-    loader: Annotated[str, typer.Option(help="Who brings the weights: glowplug or runai.")] = "glowplug",
-    chunk: Annotated[str, typer.Option(metavar="SIZE", help="Request of the Run:ai streamer, such as 4GB.")] = "4GB",
+    weights: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Size of the weights, such as 67GB, instead of MODEL.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The model's config.json. Default: the one beside MODEL.")
+    ] = None,
+    instance: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="EC2 instance type of the nodes, such as p5.48xlarge.")
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Accelerator, such as h100, l40s or trainium2; with --instance it must be its own."),
+    ] = None,
+    tp: Annotated[
+        int | None, typer.Option(metavar="N", help="Tensor parallelism: devices of a replica. Default: the fewest that fit.")
+    ] = None,
+    max_model_len: Annotated[
+        int | None, typer.Option(metavar="N", help="Longest sequence, in tokens. Default: the model's, at most 8192.")
+    ] = None,
+    batch: Annotated[int, typer.Option(metavar="N", help="Sequences of that length that a replica holds at once.")] = 8,
+    kv_dtype: Annotated[
+        str, typer.Option(metavar="auto|fp8|bf16|fp16|fp32", help="Type of the KV cache. auto: as the model's configuration says.")
+    ] = "auto",
+    gpu_memory_utilization: Annotated[
+        float, typer.Option(metavar="SHARE", help="Share of a GPU's memory that the engine may take, as for vLLM.")
+    ] = 0.9,
+    enforce_eager: Annotated[
+        bool, typer.Option("--enforce-eager", help="Without compilation and CUDA graphs, as for vLLM.")
+    ] = False,
+    loader: Annotated[
+        str, typer.Option(metavar="glowplug|runai", help="Who brings the weights: Glowplug or the Run:ai streamer.")
+    ] = "glowplug",
+    chunk: Annotated[str, typer.Option(metavar="SIZE", help="Size of a request of the Run:ai streamer.")] = "4GB",
     distributed: Annotated[
-        bool | None, typer.Option("--distributed/--no-distributed", help="Of the Run:ai streamer. Default: where it pays.")
+        bool | None,
+        typer.Option("--distributed/--no-distributed", help="The Run:ai streamer's distributed mode. Default: where it pays."),
     ] = None,
-    nodes: Annotated[int, typer.Option(help="New nodes that fetch at once.")] = 1,
-    via: Annotated[str, typer.Option(help="How weights come: endpoint (S3 gateway), nat, nvme or root.")] = "endpoint",
+    nodes: Annotated[int, typer.Option(metavar="N", help="New nodes that fetch at once.")] = 1,
+    via: Annotated[
+        str,
+        typer.Option(
+            metavar="endpoint|nat|nvme|root",
+            help="Where weights come from: S3 through a gateway endpoint or a NAT gateway, or the node's NVMe or root disk.",
+        ),
+    ] = "endpoint",
     bandwidth: Annotated[
-        str | None, typer.Option(metavar="SPEED", help="What one node was seen to fetch, such as 2GB/s or 20Gbit/s.")
+        str | None,
+        typer.Option(
+            metavar="SPEED",
+            help="Speed at which one node was seen to fetch, such as 2GB/s or 20Gbit/s. Default: by --report, else by --instance.",
+        ),
     ] = None,
-    image_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Of the compressed image. Default: the vendor's.")] = None,
+    image_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Size of the compressed container image. Default: the vendor's.")
+    ] = None,
     host_memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="The pod's memory limit. Default: its part of the node.")
+        str | None, typer.Option(metavar="SIZE", help="The pod's memory limit. Default: its share of the node.")
     ] = None,
-    vllm_version: Annotated[str | None, typer.Option(metavar="X.Y", help="Of vLLM, such as 0.21.")] = None,
+    vllm_version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X.Y", help="Version of vLLM; before 0.21 it loads a compile cache more slowly. Default: 0.21 or newer."
+        ),
+    ] = None,
     report: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Start report of yours, by glowplug run --report; repeatable.")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A start report of yours (glowplug run --report), whose phases are used; repeatable."),
     ] = None,
     phase: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=TIME", help="A phase that you know: node=75s, cold:compile=53s; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME=TIME", help="How long a phase takes for you, such as node=75s or cold:compile=53s; repeatable."),
     ] = None,
-    replicas: Annotated[int, typer.Option(help="Replicas that serve before the load grows.")] = 1,
-    growth: Annotated[str, typer.Option(metavar="PERCENT", help="Growth of the load in a minute.")] = "10%",
-    probe_period: Annotated[int, typer.Option(metavar="SECONDS", help="Between two probes.")] = 5,
+    replicas: Annotated[int, typer.Option(metavar="N", help="Replicas that serve before the load grows.")] = 1,
+    growth: Annotated[str, typer.Option(metavar="PERCENT", help="How much the load grows in a minute.")] = "10%",
+    probe_period: Annotated[int, typer.Option(metavar="SECONDS", help="Seconds between two probes.")] = 5,
     explain: Annotated[bool, typer.Option("--explain", help="Show every formula with its inputs.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Size a deployment and predict its start: devices, memory, network, probes, autoscaling. Reads headers, no weight."""
     question = Question(
@@ -123,9 +169,7 @@ def _model(uri: str | None, weights: str | None, config: Path | None) -> Model:
 def _bandwidth(text: str | None) -> int | None:
     if text is None:
         return None
-    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", text):
-        number = text.strip()
-        raise UsageError(f"--bandwidth: {number} has no unit", object="--bandwidth", hint=f"write {number}GB/s or {number}Gbit/s")
+    require_unit(text, name="--bandwidth", hint="write #GB/s or #Gbit/s")
     return parse_bandwidth(text, name="--bandwidth")
 
 
@@ -156,9 +200,7 @@ def _phase(text: str) -> tuple[str, float]:
     name, separator, duration = text.rpartition("=")
     if not separator:
         raise UsageError(f"--phase: {text!r} has no time", object="--phase", hint="write NAME=TIME, such as node=75s")
-    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", duration):
-        number = duration.strip()
-        raise UsageError(f"--phase: {number} has no unit", object="--phase", hint=f"write {name.strip()}={number}s")
+    require_unit(duration, name="--phase", hint=f"write {name.strip()}=#s")
     return name.strip().lower(), parse_seconds(duration, name="--phase")
 
 

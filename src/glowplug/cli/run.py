@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path  # noqa: TC003  typer reads the annotations
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from glowplug.cli.app import App
+from glowplug.cli.options import CacheDir, Engine, SigningKey, StoreUrl, TrustedKeys
 from glowplug.errors import UsageError
 from glowplug.inject.boot import restore_locale
 from glowplug.run.clock import Clock
@@ -17,7 +19,7 @@ from glowplug.units import parse_bandwidth, parse_bytes, parse_seconds
 
 _CLOCK = Clock()
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 _EXAMPLE = """
 Examples:
@@ -30,47 +32,34 @@ Examples:
 """
 
 
-@app.command(
-    "run",
-    epilog=_EXAMPLE,
-    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False, "help_option_names": ["-h", "--help"]},
-)
+@app.command("run", epilog=_EXAMPLE, before_command=True)
 def run(
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="-- COMMAND [ARG]...", help="The engine's command, as it is.")
+        list[str] | None, typer.Argument(metavar="-- COMMAND [ARG]...", help="The engine's command, as it is without Glowplug.")
     ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            envvar="GLOWPLUG_STORE",
-            help="s3://bucket/prefix or file:///folder. Without one, a store of your own in your cache folder.",
-        ),
-    ] = None,
-    cache_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            envvar="GLOWPLUG_CACHE_DIR",
-            readable=False,  # a folder that can't be used is no usage error: the engine starts cold
-            help="Where the live cache lies, on this node's disk. Default: $XDG_CACHE_HOME/glowplug/live or /var/tmp/glowplug-UID.",
-        ),
-    ] = None,
+    store: StoreUrl = None,
+    cache_dir: CacheDir = None,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", envvar="GLOWPLUG_REPORT", readable=False, help="Write the start report here, as JSON."),
+        typer.Option(metavar="FILE", envvar="GLOWPLUG_REPORT", readable=False, help="Write the start report to FILE, as JSON."),
     ] = None,
     restore_deadline: Annotated[
-        str, typer.Option(metavar="DURATION", envvar="GLOWPLUG_RESTORE_DEADLINE", help="Start cold if the restore takes longer.")
+        str,
+        typer.Option(
+            metavar="DURATION",
+            envvar="GLOWPLUG_RESTORE_DEADLINE",
+            help="Start cold if looking for a cache and restoring it takes longer.",
+        ),
     ] = "30s",
     publish_deadline: Annotated[
-        str, typer.Option(metavar="DURATION", envvar="GLOWPLUG_PUBLISH_DEADLINE", help="Give a publication up after this time.")
+        str, typer.Option(metavar="DURATION", envvar="GLOWPLUG_PUBLISH_DEADLINE", help="Give up publishing after this time.")
     ] = "300s",
     wait: Annotated[
         str,
         typer.Option(
             metavar="DURATION",
             envvar="GLOWPLUG_WAIT",
-            help="How long a start waits for another one that compiles the same. 0: never.",
+            help="Longest wait for another start that compiles the same just now. 0: never wait.",
         ),
     ] = "120s",
     node_store: Annotated[
@@ -79,19 +68,21 @@ def run(
             metavar="FOLDER",
             envvar="GLOWPLUG_NODE_STORE",
             readable=False,  # as for --cache-dir
-            help="Keep what was fetched in this folder of the node, for the next start on it. Default: nowhere.",
+            help="Keep what was fetched in this folder of the node, for the next start on it. Default: keep nothing.",
         ),
     ] = None,
     node_store_size: Annotated[
         str,
-        typer.Option(metavar="SIZE", envvar="GLOWPLUG_NODE_STORE_SIZE", help="How much is kept there; the longest unused goes."),
+        typer.Option(
+            metavar="SIZE", envvar="GLOWPLUG_NODE_STORE_SIZE", help="Most that --node-store keeps; the longest unused goes first."
+        ),
     ] = "20GB",
     publish_interval: Annotated[
         str,
         typer.Option(
             metavar="DURATION",
             envvar="GLOWPLUG_PUBLISH_INTERVAL",
-            help="Publish what a serving engine compiles later, no more often than this. 0: never.",
+            help="Also publish what the engine compiles while it serves, no more often than this. 0: never.",
         ),
     ] = "15m",
     settle: Annotated[
@@ -102,7 +93,11 @@ def run(
     ] = "3s",
     ready_timeout: Annotated[
         str,
-        typer.Option(metavar="DURATION", envvar="GLOWPLUG_READY_TIMEOUT", help="Stop waiting for readiness; the engine goes on."),
+        typer.Option(
+            metavar="DURATION",
+            envvar="GLOWPLUG_READY_TIMEOUT",
+            help="Publish nothing if the engine is not ready by then. The engine goes on.",
+        ),
     ] = "1h",
     publish: Annotated[bool, typer.Option(envvar="GLOWPLUG_PUBLISH", help="Publish what a cold start compiled.")] = True,
     poison_window: Annotated[
@@ -110,21 +105,30 @@ def run(
         typer.Option(
             metavar="DURATION",
             envvar="GLOWPLUG_POISON_WINDOW",
-            help="Start an engine once more, without the cache, if it dies so soon after a restore. 0: never.",
+            help="Start the engine once more, without the cache, if it dies within this time of a restore. 0: never.",
         ),
     ] = "60s",
     metrics: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", envvar="GLOWPLUG_METRICS", readable=False, help="Write the start's metrics here, for Prometheus."
+            metavar="FILE",
+            envvar="GLOWPLUG_METRICS",
+            readable=False,
+            help="Write the start's metrics to FILE, in Prometheus' text format.",
         ),
     ] = None,
-    restore: Annotated[bool, typer.Option(envvar="GLOWPLUG_RESTORE", help="Restore what has been published.")] = True,
-    cache: Annotated[bool, typer.Option(envvar="GLOWPLUG_CACHE", help="Off: only run and report.")] = True,
+    restore: Annotated[bool, typer.Option(envvar="GLOWPLUG_RESTORE", help="Look for a published cache, and restore it.")] = True,
+    cache: Annotated[
+        bool,
+        typer.Option(
+            envvar="GLOWPLUG_CACHE", help="--no-cache: restore and publish nothing, leave the engine's cache settings alone."
+        ),
+    ] = True,
     weights: Annotated[
         bool,
         typer.Option(
-            envvar="GLOWPLUG_WEIGHTS", help="Stream a checkpoint with a URL while the engine imports; read a local one ahead."
+            envvar="GLOWPLUG_WEIGHTS",
+            help="Stream a checkpoint with a URL into memory while the engine imports; read a local one ahead.",
         ),
     ] = True,
     host_memory: Annotated[
@@ -132,18 +136,24 @@ def run(
         typer.Option(
             metavar="auto|full|SIZE",
             envvar="GLOWPLUG_HOST_MEMORY",
-            help="How much of the weights is buffered at once. auto: all of it, if it fits beside the engine.",
+            help="How much of the weights is buffered at once. auto: all, if it fits beside the engine."
+            " Default: $RUNAI_STREAMER_MEMORY_LIMIT, else auto.",
         ),
     ] = "",
     max_bandwidth: Annotated[
-        str, typer.Option(metavar="SPEED", envvar="GLOWPLUG_MAX_BANDWIDTH", help="Fetch weights no faster than this, as in 1GB/s.")
+        str,
+        typer.Option(
+            metavar="SPEED",
+            envvar="GLOWPLUG_MAX_BANDWIDTH",
+            help="Fetch weights no faster than this, such as 1GB/s or 10Gbit/s. Default: no cap.",
+        ),
     ] = "",
     weights_deadline: Annotated[
         str,
         typer.Option(
             metavar="DURATION",
             envvar="GLOWPLUG_WEIGHTS_DEADLINE",
-            help="Leave the weights to the engine if their headers take longer.",
+            help="Leave the weights to the engine if reading the checkpoint's headers takes longer.",
         ),
     ] = "30s",
     require_seal: Annotated[
@@ -163,19 +173,15 @@ def run(
     reports_as: Annotated[
         str,
         typer.Option(
-            metavar="NAME", envvar="GLOWPLUG_REPORTS_AS", help="Report a cache that has failed under v1/reports/NAME/ in the store."
+            metavar="NAME",
+            envvar="GLOWPLUG_REPORTS_AS",
+            help="Where a reader reports a cache that has failed: v1/reports/NAME/ in the store.",
         ),
     ] = "default",
-    signing_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Private key: PEM file, PEM text, or KMS ARN. Also GLOWPLUG_SIGNING_KEY.")
-    ] = None,
-    trusted_keys: Annotated[
-        list[str] | None, typer.Option(metavar="KEYS", help="Public keys: files, folders, or KMS ARNs. Also GLOWPLUG_TRUSTED_KEYS.")
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(metavar="NAME", envvar="GLOWPLUG_ENGINE", help="vllm or generic; default: by the command.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", envvar="GLOWPLUG_QUIET", help="No table, warnings only.")] = False,
+    signing_key: SigningKey = None,
+    trusted_keys: TrustedKeys = None,
+    engine: Engine = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", envvar="GLOWPLUG_QUIET", help="Print warnings only, no table.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Write the start report to standard error as one line of JSON.")] = False,
 ) -> None:
     """Run an engine with a shared compile cache and weights that are there in time.
@@ -183,6 +189,9 @@ def run(
     The newest compile cache that was published for exactly this software, hardware, model and command is restored, its signature
     verified; then COMMAND starts, its output and exit code untouched. A cold start's cache is published once the engine is ready.
     If anything of this fails, the engine starts cold. A checkpoint with a URL streams into a host buffer while the engine imports.
+
+    Exit code: COMMAND's own; 128 + n if signal n ended it; 127 if there is no such command, 126 if it can't be executed; 2 for
+    wrong usage.
     """
     if not command:
         raise UsageError("no command to run", object="COMMAND", hint="write it after --, as in: glowplug run -- vllm serve MODEL")

@@ -18,10 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SigningKey = Annotated[
-    str | None, typer.Option("--signing-key", "--key", help="Private key for the seal: a PEM file, PEM text or awskms:ARN.")
+    str | None,
+    typer.Option(
+        "--signing-key",
+        "--key",
+        metavar="KEY",
+        help="Private key that signs the seal: a PEM file, PEM text or awskms:ARN."
+        " Default: $GLOWPLUG_SIGNING_KEY, else your own key.",
+    ),
 ]
-TrustedKeys = Annotated[list[str] | None, typer.Option(help="Public keys whose seals count: files, folders or PEM text.")]
-Algorithm = Annotated[str, typer.Option(help="Digests of the seal: sha256, or blake3 (an extra).")]
+Algorithm = Annotated[
+    str, typer.Option(metavar="sha256|blake3", help="Digests of the seal. blake3 needs: pip install 'glowplug[blake3]'.")
+]
 
 
 def seal_signer(signing_key: str | None) -> Callable[[bytes], bytes]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from glowplug.cli.app import App
 from glowplug.cli.lazy import lazy_group
 
 # Each command is a file of its own, with one command in its ``app``.
@@ -11,22 +10,17 @@ _COMMANDS = {
     "inspect": ("glowplug.cli.weights_inspect", "Show what a checkpoint holds."),
     "stream": ("glowplug.cli.weights_stream", "Load every tensor and drop it, to measure."),
     "bench": ("glowplug.cli.weights_bench", "Find the settings that suit this machine and this store."),
-    "pull": ("glowplug.cli.weights_pull", "Bring a checkpoint to a folder."),
-    "push": ("glowplug.cli.weights_push", "Bring a checkpoint into a store."),
+    "pull": ("glowplug.cli.weights_pull", "Download a checkpoint into a folder, and verify it."),
+    "push": ("glowplug.cli.weights_push", "Upload a checkpoint to a store."),
     "seal": ("glowplug.cli.weights_seal", "Sign a checkpoint's digests, or check it against them."),
     "serve": ("glowplug.cli.weights_serve", "Stream a checkpoint to the ranks of this node."),
 }
 
-app = typer.Typer(
-    cls=lazy_group("glowplug weights", _COMMANDS),
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Look at checkpoints, and move them.",
-    context_settings={"help_option_names": ["-h", "--help"]},
+app = App(
+    cls=lazy_group("glowplug weights", _COMMANDS), no_args_is_help=True, help="Inspect, measure, pull, push and seal checkpoints."
 )
 
 
 @app.callback()
 def _root() -> None:
-    """Look at checkpoints, and move them."""
+    """Inspect, measure, pull, push and seal checkpoints."""

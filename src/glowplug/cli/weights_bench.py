@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from pathlib import Path  # noqa: TC003  typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glowplug.cli.fetching import AsJson, MaxBandwidth, Uri, fetch_settings
+from glowplug.cli.app import App
+from glowplug.cli.fetching import MaxBandwidth, fetch_settings
+from glowplug.cli.options import AsJson, Uri
 from glowplug.cli.output import print_json
 from glowplug.errors import UsageError
 from glowplug.timeline.render import glyphs_for
@@ -25,11 +27,7 @@ if TYPE_CHECKING:
 
     from glowplug.weights.bench.grid import Cell
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = App()
 
 _BAR = 24
 _LEAST_LIMIT_BYTES = MIB
@@ -39,13 +37,16 @@ _NOISY = 0.2
 @app.command(name="bench", epilog="Example: glowplug weights bench s3://bucket/models/qwen3-8b --plot bench.svg")
 def bench_command(
     uri: Uri,
-    seconds: Annotated[str, typer.Option(help="How long it may take, such as 30s or 5m.")] = "60s",
-    limit: Annotated[str | None, typer.Option(metavar="SIZE", help="Most bytes of one reading. Default: 512MiB.")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the results: .svg or .png (an extra).")] = None,
+    seconds: Annotated[str, typer.Option(metavar="DURATION", help="How long it may take, such as 30s or 5m.")] = "60s",
+    limit: Annotated[str | None, typer.Option(metavar="SIZE", help="Most that one measurement reads. Default: 512MiB.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the results into FILE, .svg or .png. Needs: pip install 'glowplug[plot]'."),
+    ] = None,
     max_bandwidth: MaxBandwidth = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the settings that suit this machine and this store. Tries requests at once against their size, round after round."""
+    """Find the settings that suit this machine and this store. Tries numbers and sizes of requests, round after round."""
     settings = fetch_settings(max_bandwidth=max_bandwidth)
     limit_bytes = parse_bytes(limit, name="--limit") if limit else MOST_BYTES
     if limit_bytes < _LEAST_LIMIT_BYTES:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glowplug import weights
+from glowplug.cli.app import App
+from glowplug.cli.options import AsJson, Uri
 from glowplug.cli.output import print_json, print_table
 from glowplug.units import count, format_bytes
 from glowplug.weights.checkpoint.totals import by_dtype, by_file, total
@@ -17,20 +19,16 @@ if TYPE_CHECKING:
     from glowplug.cache.envelope import Json
     from glowplug.weights.base import Checkpoint
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = App()
 
 _WIDTH = 80
 
 
 @app.command(epilog="Example: glowplug weights inspect s3://bucket/models/qwen3-8b")
 def inspect(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="s3://bucket/prefix, https://..., file:///... or a path.")],
+    uri: Uri,
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a checkpoint holds. Reads its listing and the headers of its files, and no weight."""
     checkpoint = weights.open(uri, env=os.environ)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glowplug.cli.fetching import AsJson, Chunk, Concurrency, MaxBandwidth, Memory, Uri, fetch_settings, memory_bytes
+from glowplug.cli.app import App
+from glowplug.cli.fetching import Chunk, Concurrency, MaxBandwidth, Memory, fetch_settings, memory_bytes
+from glowplug.cli.options import AsJson, TrustedKeys, Uri
 from glowplug.cli.output import print_json, progress_bar
-from glowplug.cli.sealing import TrustedKeys, seal_verifier
+from glowplug.cli.sealing import seal_verifier
 from glowplug.errors import RemoteError
 from glowplug.units import count, format_bytes, format_seconds
 from glowplug.weights.checkpoint.opening import open_checkpoint
@@ -27,29 +29,29 @@ if TYPE_CHECKING:
 
 _GOES_ON = "the same command goes on from here"
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = App()
 
 
 @app.command(name="pull", epilog="Example: glowplug weights pull s3://bucket/models/qwen3-8b /models/qwen3-8b")
 def pull_command(
     uri: Uri,
     target: Annotated[str, typer.Argument(metavar="FOLDER", help="Where to; made if it is not there.")],
-    everything: Annotated[bool, typer.Option("--all", help="Weight files too that no load would read.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also download weight files that no load would read.")] = False,
     trusted_keys: TrustedKeys = None,
-    require_seal: Annotated[bool, typer.Option("--require-seal", help="Refuse without a seal of a trusted key.")] = False,
+    require_seal: Annotated[
+        bool, typer.Option("--require-seal", help="Refuse a checkpoint that no trusted key has sealed.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace files that no pull has put there.")] = False,
-    no_sync: Annotated[bool, typer.Option("--no-sync", help="Do not wait for the disk: a power failure may cost files.")] = False,
+    no_sync: Annotated[
+        bool, typer.Option("--no-sync", help="Don't wait until the disk has it all: quicker, but a power failure may cost files.")
+    ] = False,
     concurrency: Concurrency = None,
     chunk: Chunk = None,
     memory: Memory = None,
     max_bandwidth: MaxBandwidth = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a checkpoint to a folder, verified. An interrupted pull goes on where it stopped."""
+    """Download a checkpoint into a folder, and verify it. An interrupted pull goes on where it stopped."""
     settings = fetch_settings(concurrency=concurrency, chunk=chunk, max_bandwidth=max_bandwidth)
     folder = target_folder(target)
     room = memory_bytes(memory, ring_bytes())

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glowplug.cli.app import App
+from glowplug.cli.options import AsJson, TrustedKeys
 from glowplug.cli.output import print_json, print_table, progress_bar
-from glowplug.cli.sealing import Algorithm, SigningKey, TrustedKeys, seal_signer, seal_verifier
+from glowplug.cli.sealing import Algorithm, SigningKey, seal_signer, seal_verifier
 from glowplug.errors import UsageError
 from glowplug.store import open_store
 from glowplug.units import count, format_bytes, format_seconds
@@ -29,28 +31,32 @@ if TYPE_CHECKING:
     from glowplug.weights.base import Checkpoint
     from glowplug.weights.transfer.pushed import Pushed
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = App()
 
 
 @app.command(name="push", epilog="Example: glowplug weights push Qwen/Qwen3-8B s3://bucket/models/qwen3-8b --seal")
 def push_command(
-    source: Annotated[str, typer.Argument(metavar="FOLDER|REPO", help="A folder, or a repository in the Hugging Face cache.")],
-    store: Annotated[str, typer.Argument(metavar="STORE_URL", help="s3://bucket/prefix or file:///folder.")],
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the repository. Default: main.")] = None,
-    seal: Annotated[bool, typer.Option("--seal", help="Sign digests of everything, too; glowplug.seal.json.")] = False,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER|REPO",
+            help="What to upload: a folder, or a repository in the Hugging Face cache, such as Qwen/Qwen3-8B.",
+        ),
+    ],
+    store: Annotated[str, typer.Argument(metavar="STORE_URL", help="Where to: s3://bucket/prefix or file:///folder.")],
+    revision: Annotated[str | None, typer.Option(metavar="NAME", help="Branch, tag or commit of REPO. Default: main.")] = None,
+    seal: Annotated[
+        bool, typer.Option("--seal", help="Also sign digests of everything, and write them beside it as glowplug.seal.json.")
+    ] = False,
     algorithm: Algorithm = "sha256",
     signing_key: SigningKey = None,
     trusted_keys: TrustedKeys = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files of other content at the target.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, and say what would be sent.")] = False,
-    connections: Annotated[int, typer.Option(min=1, max=256, help="Requests at once.")] = CONNECTIONS,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files at STORE_URL whose content differs.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing, and list what would be sent.")] = False,
+    connections: Annotated[int, typer.Option(metavar="N", min=1, max=256, help="Requests at once.")] = CONNECTIONS,
+    as_json: AsJson = False,
 ) -> None:
-    """Bring a checkpoint into a store. What is there already is not sent again; an interrupted push goes on where it stopped."""
+    """Upload a checkpoint to a store. What is there already is not sent again; an interrupted push goes on where it stopped."""
     if "://" in source and not source.startswith("file:///"):
         hint = "push takes a folder of this machine; bring the checkpoint here with glowplug weights pull"
         raise UsageError(f"{source} is not a folder of this machine", object=source, hint=hint)

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glowplug.cli.fetching import AsJson, Concurrency, MaxBandwidth, Memory, Uri, fetch_settings, memory_bytes
+from glowplug.cli.app import App
+from glowplug.cli.fetching import Concurrency, MaxBandwidth, Memory, fetch_settings, memory_bytes
+from glowplug.cli.options import AsJson, TrustedKeys, Uri
 from glowplug.cli.output import print_json, progress_bar
-from glowplug.cli.sealing import Algorithm, SigningKey, TrustedKeys, seal_signer, seal_verifier
+from glowplug.cli.sealing import Algorithm, SigningKey, seal_signer, seal_verifier
 from glowplug.errors import Unsigned
 from glowplug.units import count, format_bytes, format_seconds
 from glowplug.weights.checkpoint.opening import open_checkpoint
@@ -29,17 +31,13 @@ if TYPE_CHECKING:
     from glowplug.weights.base import Checkpoint, Source
     from glowplug.weights.fetch.settings import FetchSettings
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = App()
 
 
 @app.command(epilog="Example: glowplug weights seal s3://bucket/models/qwen3-8b --key fleet.key")
 def seal(
     uri: Uri,
-    check: Annotated[bool, typer.Option("--check", help="Compare every byte with the seal that is there.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Sign nothing: compare every byte with the seal that is there.")] = False,
     algorithm: Algorithm = "sha256",
     signing_key: SigningKey = None,
     trusted_keys: TrustedKeys = None,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from pathlib import Path  # noqa: TC003  typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glowplug.cli.fetching import AsJson, Concurrency, MaxBandwidth, Uri, fetch_settings
+from glowplug.cli.app import App
+from glowplug.cli.fetching import Concurrency, MaxBandwidth, fetch_settings
+from glowplug.cli.options import AsJson, Uri
 from glowplug.cli.output import print_json
 from glowplug.errors import UnknownKey, Unsigned
 from glowplug.units import format_bytes, format_seconds, parse_bytes
@@ -18,20 +20,24 @@ from glowplug.weights.buffer.serving import serve as serve_ranks
 if TYPE_CHECKING:
     from glowplug.weights.base import Checkpoint, Source, Verifier
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = App()
 
 
 @app.command(hidden=True, epilog="Example: glowplug weights serve s3://bucket/models/qwen3-8b --socket /tmp/mine/socket --ranks 4")
 def serve(
     uri: Uri,
-    socket: Annotated[Path, typer.Option(help="Where ranks attach; in a folder of this user alone.")],
-    ranks: Annotated[int, typer.Option(min=1, help="Processes of this node that load.")] = 1,
-    host_memory: Annotated[str | None, typer.Option(help="auto, full, or a size such as 4GiB.")] = None,
-    engine_memory: Annotated[str, typer.Option(metavar="SIZE", help="What the engine needs beside buffer and weights.")] = "0",
+    socket: Annotated[Path, typer.Option(metavar="FILE", help="Socket that the ranks attach to, in a folder of this user alone.")],
+    ranks: Annotated[int, typer.Option(metavar="N", min=1, help="Processes of this node that load.")] = 1,
+    host_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|full|SIZE",
+            help="Buffer, such as 4GiB. Default: $RUNAI_STREAMER_MEMORY_LIMIT, else auto: all of it, if it fits beside the engine.",
+        ),
+    ] = None,
+    engine_memory: Annotated[
+        str, typer.Option(metavar="SIZE", help="What the engine needs beside the buffer and the weights.")
+    ] = "0",
     on_cpu: Annotated[bool, typer.Option("--on-cpu", help="The engine keeps the weights in this machine's memory.")] = False,
     concurrency: Concurrency = None,
     max_bandwidth: MaxBandwidth = None,

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glowplug.cli.fetching import AsJson, Chunk, Concurrency, MaxBandwidth, Uri, fetch_settings
+from glowplug.cli.app import App
+from glowplug.cli.fetching import Chunk, Concurrency, MaxBandwidth, fetch_settings
+from glowplug.cli.options import AsJson, TrustedKeys, Uri
 from glowplug.cli.output import print_json, progress_bar
-from glowplug.cli.sealing import TrustedKeys, seal_verifier
+from glowplug.cli.sealing import seal_verifier
 from glowplug.errors import UnknownKey, Unsigned
 from glowplug.units import count, format_bytes, format_seconds, parse_bytes
 from glowplug.weights.bench.measure import Measured, measure
@@ -22,11 +24,7 @@ if TYPE_CHECKING:
     from glowplug.weights.fetch.settings import FetchSettings
     from glowplug.weights.seals.seal import Seal
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = App()
 
 
 @app.command(epilog="Example: glowplug weights stream s3://bucket/models/qwen3-8b --json")
@@ -35,7 +33,7 @@ def stream(
     concurrency: Concurrency = None,
     chunk: Chunk = None,
     memory: Annotated[
-        str | None, typer.Option(metavar="SIZE|full", help="Buffer: a size such as 1GiB, or full. Default: 512MiB.")
+        str | None, typer.Option(metavar="SIZE|full", help="Buffer: a size such as 1GiB, or full: all at once. Default: 512MiB.")
     ] = None,
     max_bandwidth: MaxBandwidth = None,
     trusted_keys: TrustedKeys = None,
