@@ -74,65 +74,71 @@ def _switch(about: str) -> bool:
 class Wish:
     """What is to be deployed. A number of 0 and an empty text mean: as follows from the rest."""
 
-    target: str = _text("gpu", "What serves.", choices=("gpu", "neuron"))
+    target: str = _text("gpu", "Accelerators that serve.", choices=("gpu", "neuron"))
     model: str = _text("", "The checkpoint.", "s3://BUCKET/PREFIX")
-    weights: str = _text("", "Bytes of the weights, as in 65GB; without it the checkpoint's headers are read.", "SIZE")
-    config: str = _text("", "The model's config.json, where the checkpoint is not read.", "FILE")
+    weights: str = _text("", "Size of the weights, such as 65GB. Default: as the checkpoint's headers say.", "SIZE")
+    config: str = _text("", "The model's config.json, where --weights is given and the checkpoint is not read.", "FILE")
     instance: str = _text("", "EC2 instance type of the nodes.", "TYPE")
     store: str = _text("", "Where compile caches are shared.", "s3://BUCKET/PREFIX")
-    name: str = _text("", "Of all objects. Default: from the model.", "NAME")
-    namespace: str = _text("default", "Of all objects.", "NAME")
+    name: str = _text("", "Name of all objects. Default: from the model.", "NAME")
+    namespace: str = _text("default", "Namespace of all objects.", "NAME")
     image: str = _text("", f"The engine's image. Default: {GPU_IMAGE}, or for neuron {NEURON_IMAGE}.", "IMAGE")
     glowplug_image: str = _text("", "Image in which glowplug is installed. Default: python:3.11-slim-bullseye, and pip.", "IMAGE")
     tp: int = _number(0, "Tensor parallelism. Default: the least that fits; for neuron all cores of the chips that it takes.")
-    max_model_len: int = _number(0, "Longest sequence, tokens. Default: the model's, at most 8192; for neuron 2048.")
-    batch: int = _number(8, "Sequences that a replica holds at once; neuron compiles for exactly so many.")
+    max_model_len: int = _number(0, "Longest sequence, in tokens. Default: the model's, at most 8192; for neuron 2048.")
+    batch: int = _number(8, "Sequences that a replica holds at once; neuron is compiled for exactly so many.")
     engine_args: tuple[str, ...] = cast(
         "tuple[str, ...]",
-        _option((), "More words for vllm serve, as --engine-args=--kv-cache-dtype=fp8.", kind="list", metavar="WORD"),
+        _option(
+            (), "One more word for vllm serve, as --engine-args=--kv-cache-dtype=fp8; repeatable.", kind="list", metavar="WORD"
+        ),
     )
     env: tuple[str, ...] = cast(
-        "tuple[str, ...]", _option((), "A variable for the engine, no secret.", kind="map", metavar="NAME=VALUE")
+        "tuple[str, ...]", _option((), "A variable for the engine, no secret; repeatable.", kind="map", metavar="NAME=VALUE")
     )
-    port: int = _number(8000, "Of the server, its Service and its probes.", "PORT")
-    run_as_user: int = _number(1000, "The containers' user; 0 is root.", "UID")
+    port: int = _number(8000, "Port of the server, its Service and its probes.", "PORT")
+    run_as_user: int = _number(1000, "User id of the containers; 0 is root.", "UID")
     api_key_secret: str = _text("", "Secret with the key api-key, which requests must then present.", "NAME")
-    replicas: int = _number(1, "That serve at the least.")
-    max_replicas: int = _number(0, "That autoscaling may start. Default: twice the replicas.")
+    replicas: int = _number(1, "Least number of replicas.")
+    max_replicas: int = _number(0, "Largest number of replicas that autoscaling starts. Default: twice the replicas.")
     rollout: str = _text(
         "in-place",
         "in-place: a new pod takes the devices of an old one. surge: spare devices, no gap.",
         choices=("in-place", "surge"),
     )
     autoscale: str = _text(
-        "none", "By running and waiting requests (keda, hpa), or by the processor (cpu).", choices=("none", "keda", "hpa", "cpu")
+        "none",
+        "Scale by running and waiting requests (keda, hpa), or by the processor (cpu).",
+        choices=("none", "keda", "hpa", "cpu"),
     )
-    prometheus: str = _text("http://prometheus-operated.monitoring.svc:9090", "Where KEDA asks.", "URL")
+    prometheus: str = _text("http://prometheus-operated.monitoring.svc:9090", "The Prometheus that KEDA asks.", "URL")
     pod_monitor: bool = _switch("Write a PodMonitor, for the Prometheus operator.")
     dashboard: bool = _switch("Write a dashboard, as a ConfigMap that Grafana's sidecar finds.")
     ingress_host: str = _text("", "Write an Ingress for this host.", "HOST")
-    ingress_class: str = _text("nginx", "Its class.", "NAME")
-    ingress_tls: str = _text("", "Secret with its certificate.", "NAME")
+    ingress_class: str = _text("nginx", "Class of the Ingress.", "NAME")
+    ingress_tls: str = _text("", "Secret with the certificate of the Ingress.", "NAME")
     publish: str = _text(
-        "job", "Who compiles for all: a job that ends, every replica, or none of these.", choices=("job", "replicas", "none")
+        "job", "Who compiles and publishes for all: a job that ends, every replica, or nobody.", choices=("job", "replicas", "none")
     )
     trusted_secret: str = _text("glowplug-trusted", "Secret with public keys (*.pub).", "NAME")
     signing_secret: str = _text("glowplug-signing", "Secret with the private key, as glowplug.key.", "NAME")
     kms_key: str = _text("", "Sign and verify with this key of KMS, and without the two secrets.", "ARN")
-    identity: str = _text("pod-identity", "How pods get their rights.", choices=("pod-identity", "irsa"))
+    identity: str = _text("pod-identity", "How pods get their AWS rights.", choices=("pod-identity", "irsa"))
     account: str = _text("", "AWS account, for the roles' names with irsa.", "ID")
-    region: str = _text("", "Of the buckets.", "REGION")
+    region: str = _text("", "AWS region of the buckets.", "REGION")
     nodes: str = _text(
         "none", "Write a NodePool and its class: Karpenter's own, or EKS Auto Mode's.", choices=("none", "karpenter", "auto")
     )
     cluster: str = _text("", "The EKS cluster's name: tags of its subnets, roles, Terraform.", "NAME")
-    node_role: str = _text("", "IAM role of the nodes. Default: KarpenterNodeRole-CLUSTER, AmazonEKSAutoNodeRole.", "NAME")
-    capacity_type: str = _text("on-demand", "Of the nodes.", choices=("on-demand", "spot"))
+    node_role: str = _text(
+        "", "IAM role of the nodes. Default: KarpenterNodeRole-CLUSTER; with auto AmazonEKSAutoNodeRole.", "NAME"
+    )
+    capacity_type: str = _text("on-demand", "Capacity of the nodes.", choices=("on-demand", "spot"))
     neuron_resource: str = _text("chips", "What a Neuron pod asks for; one kind in the whole cluster.", choices=("chips", "cores"))
     load_test: str = _text("", "Write a suspended inference-perf Job, with this tokenizer.", "TOKENIZER")
     iac: str = _text(
         "terraform",
-        "With --output: roles and S3 endpoint for Terraform, CloudFormation, or not.",
+        "With --output: write roles and S3 endpoint for Terraform or CloudFormation.",
         choices=("terraform", "cloudformation", "none"),
     )
 
