@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _MOST_HEAD_BYTES = 64 * 1024
 _COPY_BYTES = 256 * 1024
 _LAST_BYTES = 1024
+_CHUNK_BYTES = 16 * 1024
+_CHUNKED = {"chunked", "chunked-with-length"}
 _SWAP = bytes(255 - byte for byte in range(256))
 """What makes other bytes of the object that has changed."""
 
@@ -188,25 +190,33 @@ class Connection:
             asked = _another_range(*asked, found.size_bytes)
         start, end = asked or (0, found.size_bytes)
         headers = {
-            "Content-Length": str(end - start),
             "Content-Type": "application/octet-stream",
             "Accept-Ranges": "bytes",
             "ETag": found.etag,
             "Last-Modified": found.last_modified,
         }
+        if kind != "chunked":
+            headers["Content-Length"] = str(end - start)
+        if kind in _CHUNKED:
+            headers["Transfer-Encoding"] = "chunked"
         if asked:
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{found.size_bytes}"
         if request.method == "HEAD" or start == end:
             self._end_request()
         self._head(206 if asked else 200, headers)
-        if request.method == "HEAD":
-            return
+        if request.method != "HEAD":
+            self._send_body(found, start, end, fault)
+
+    def _send_body(self, found: Object, start: int, end: int, fault: Fault | None) -> None:
+        kind = fault.kind if fault else None
         until = start + int((end - start) * fault.share) if fault else end
         with open(found.path, "rb") as file:
             if fault is None or kind in {"whole", "wrong-range"}:
                 self._send(found.key, file.fileno(), start, end, last=end)
             elif kind == "changed":
                 self._send(found.key, file.fileno(), start, end, last=end, table=_SWAP)
+            elif kind in _CHUNKED:
+                self._send_chunks(found.key, file.fileno(), start, end)
             elif kind == "corrupt":
                 self._send(found.key, file.fileno(), start, until, last=end)
                 self._send(found.key, file.fileno(), until, until + 1, last=end, table=_SWAP)
@@ -214,6 +224,14 @@ class Connection:
             else:
                 self._send(found.key, file.fileno(), start, until, last=end)
                 self._break_off(found.key, file.fileno(), until, end, fault)
+
+    def _send_chunks(self, name: str, fd: int, start: int, end: int) -> None:
+        for begin in range(start, end, _CHUNK_BYTES):
+            until = min(begin + _CHUNK_BYTES, end)
+            self._sock.sendall(b"%x\r\n" % (until - begin))
+            self._send(name, fd, begin, until, last=end)
+            self._sock.sendall(b"\r\n")
+        self._sock.sendall(b"0\r\n\r\n")
 
     def _break_off(self, name: str, fd: int, start: int, end: int, fault: Fault) -> None:
         if fault.kind == "reset":

@@ -26,6 +26,8 @@ Kind = Literal[
     "status",  # answers with an error
     "changed",  # the object is another one: another ETag, other bytes
     "corrupt",  # one byte is wrong
+    "chunked",  # sends a range with Transfer-Encoding: chunked, and no length
+    "chunked-with-length",  # the same, and a Content-Length too, which contradicts it
 ]
 
 
@@ -89,6 +91,8 @@ FORBIDDEN = Fault("status", status=403, code="AccessDenied")
 NOT_FOUND = Fault("status", status=404, code="NoSuchKey")
 CHANGED = Fault("changed")
 CORRUPT = Fault("corrupt")
+CHUNKED = Fault("chunked")
+CHUNKED_WITH_LENGTH = Fault("chunked-with-length")
 
 NAMED: Mapping[str, Fault] = {
     "stall": STALL,
@@ -105,6 +109,8 @@ NAMED: Mapping[str, Fault] = {
     "404": NOT_FOUND,
     "changed": CHANGED,
     "corrupt": CORRUPT,
+    "chunked": CHUNKED,
+    "chunked-with-length": CHUNKED_WITH_LENGTH,
 }
 """By the names that the command line takes."""
 

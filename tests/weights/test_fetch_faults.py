@@ -30,6 +30,8 @@ PASSING = [
     range_faults.SILENT,
     range_faults.WHOLE,
     range_faults.WRONG_RANGE,
+    range_faults.CHUNKED,
+    range_faults.CHUNKED_WITH_LENGTH,
     range_faults.INTERNAL_ERROR,
     range_faults.SLOW_DOWN,
     Fault("status", status=429, code="TooManyRequests"),

@@ -138,6 +138,14 @@ def test_a_server_without_an_etag_is_named():
         HttpSource(f"http://127.0.0.1:{stub.port}/x.safetensors", env={}).entries()
 
 
+@pytest.mark.parametrize("fault", [range_faults.CHUNKED, range_faults.CHUNKED_WITH_LENGTH], ids=lambda fault: fault.kind)
+def test_a_server_that_sends_ranges_in_chunks_is_named(model, range_server, fault):
+    server = range_server(model.served, faults=lambda _: fault)
+    with pytest.raises(RemoteError, match=r"can't be streamed: .* in chunks \(Transfer-Encoding: chunked\)") as caught:
+        HttpSource(server.url("bucket/m/model-0.safetensors"), env={}).entries()
+    assert "nginx" in caught.value.hint
+
+
 def test_a_weak_etag_is_compared_since_no_condition_would_match_it():
     with Stub(piece(0, b"x", ETag='W/"1"'), piece(0, b"y" * 10, ETag='W/"1"'), piece(0, b"z" * 10, ETag='W/"2"')) as stub:
         source = HttpSource(f"http://127.0.0.1:{stub.port}/x.safetensors", env={})

@@ -151,6 +151,14 @@ def test_a_range_may_be_answered_with_the_whole_object(range_server, folder):
     assert (answer.status, answer.headers["Content-Range"], body) == (200, None, CONTENT)
 
 
+@pytest.mark.parametrize("length", [None, "100000"])
+def test_a_range_may_come_in_chunks(range_server, folder, length):
+    fault = range_faults.CHUNKED if length is None else range_faults.CHUNKED_WITH_LENGTH
+    answer, body = get(range_server(folder, faults=only(1, fault)), span="5-100004")
+    assert (answer.status, answer.headers["Transfer-Encoding"], answer.headers["Content-Length"]) == (206, "chunked", length)
+    assert body == CONTENT[5:100_005]
+
+
 def test_another_range_may_come(range_server, folder):
     answer, body = get(range_server(folder, faults=only(1, range_faults.WRONG_RANGE)), span="5-9")
     assert (answer.status, answer.headers["Content-Range"], body) == (206, "bytes 6-10/300000", CONTENT[6:11])

@@ -41,8 +41,9 @@ class _Found(NamedTuple):
     """What a request for one byte tells of a file."""
 
     entry: Entry
-    ranged: bool
     status: int
+    lacks: str
+    """What its server does that streaming can't do with; empty if nothing."""
 
 
 class HttpSource:
@@ -140,10 +141,9 @@ class HttpSource:
             raise kind(f"{self._uri} has neither {INDEX} nor {SINGLE}: {found.status}", object=self._uri, hint=hint)
         if found.status not in {200, 206, 416}:
             raise self._refused(found.status, shown)
-        if not found.ranged or not found.entry.etag:
-            lacks = "ignores ranges" if not found.ranged else "sends no ETag, so that a change under the load would not be noticed"
-            hint = "serve it with a server that does both (nginx and S3 do), or download it first"
-            raise RemoteError(f"{shown} can't be streamed: its server {lacks}", object=shown, hint=hint)
+        if found.lacks:
+            hint = "serve it with a server that sends ranges, their lengths and ETags (nginx and S3 do), or download it first"
+            raise RemoteError(f"{shown} can't be streamed: its server {found.lacks}", object=shown, hint=hint)
         return found.entry
 
     def _look(self, name: str) -> _Found:
@@ -159,7 +159,7 @@ class HttpSource:
                 total = range_answer.total_bytes(answer) if answer.status in {206, 416} else None
                 size = -1 if total is None else total
                 answer.refusal()  # the byte, or the words: the connection is kept
-            return _Found(Entry(name, size, answer.header("etag")), answer.status != 200 and size >= 0, answer.status)
+            return _Found(Entry(name, size, answer.header("etag")), answer.status, _lacks(answer, size))
 
         shown = self._folder.child(name).shown
         return with_patience(lambda meter: self._get(name, {"Range": "bytes=0-0"}, meter, take), name=shown)
@@ -199,6 +199,14 @@ class HttpSource:
             return Unreachable(f"{name} is shorter than it was when it was looked up", object=name, hint="publish it again")
         hint = hint_for(through, "see the server's own log")
         return RemoteError(f"the server refuses {name}: {status}{through}", object=name, hint=hint)
+
+
+def _lacks(answer: Exchange, size_bytes: int) -> str:
+    if answer.status == 200 or size_bytes < 0:
+        return "ignores ranges"
+    if answer.status == 206 and range_answer.is_chunked(answer):
+        return range_answer.CHUNKED
+    return "" if answer.header("etag") else "sends no ETag, so that a change under the load would not be noticed"
 
 
 def _unreachable(address: Address, error: s3_http.ConnectFailed) -> Unreachable:

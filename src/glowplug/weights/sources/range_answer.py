@@ -1,7 +1,8 @@
 """What the answer to a request for a range must look like before a byte of it is taken.
 
-Servers, proxies and caches get ranges wrong in ways that look like success: the whole object, another range, a compressed body, an
-object that was replaced in between. This module tells them apart; it sends nothing and knows no protocol beyond HTTP.
+Servers, proxies and caches get ranges wrong in ways that look like success: the whole object, another range, a compressed body, a
+body in chunks, whose lengths would be taken for weights, an object that was replaced in between. This module tells them apart; it
+sends nothing and knows no protocol beyond HTTP.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from glowplug.weights.base import Entry, WeightFile
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
+CHUNKED = "sends ranges in chunks (Transfer-Encoding: chunked), so that their length is not known"
 CHANGED_HINT = "start again, and publish new versions of a model under a new name"
 
 
@@ -44,7 +46,7 @@ def check(answer: Answer, file: Entry | WeightFile, start: int, size_bytes: int,
     """Accept a 200 or 206 whose body is exactly the range, or raise.
 
     Raises:
-        Retry: it is another range, the whole object, compressed, or of unknown length.
+        Retry: it is another range, the whole object, compressed, in chunks, or of unknown length.
         ObjectChanged: it belongs to another version of the object.
     """
     etag = answer.header("etag")
@@ -52,6 +54,8 @@ def check(answer: Answer, file: Entry | WeightFile, start: int, size_bytes: int,
         raise changed(name, start, size_bytes)
     if answer.header("content-encoding") not in {"", "identity"}:
         raise Retry(f"the server sent it compressed ({answer.header('content-encoding')})")
+    if is_chunked(answer):
+        raise Retry(f"the server {CHUNKED}")
     length = answer.header("content-length")
     if answer.status == 200 and not (start == 0 and size_bytes == file.size_bytes == _number(length)):
         raise Retry("the server ignored the range and sent the whole object")
@@ -63,6 +67,11 @@ def check(answer: Answer, file: Entry | WeightFile, start: int, size_bytes: int,
             raise Retry(f"the server sent another range: {answer.header('content-range')[:80] or 'it does not say which'}")
     if _number(length) != size_bytes:
         raise Retry(f"the server announced {length or 'an unknown number of'} bytes")
+
+
+def is_chunked(answer: Answer) -> bool:
+    """Whether the body has lengths between its bytes. It then says nothing of its own length beforehand, whatever else is said."""
+    return answer.header("transfer-encoding").lower() not in {"", "identity"}
 
 
 def total_bytes(answer: Answer) -> int | None:
