@@ -1,7 +1,7 @@
-"""What the range server may do wrong on purpose: one fault an answer, chosen by a function or by chance.
+"""What the testbed's servers may do wrong on purpose: one fault an answer, chosen by a function or by chance.
 
-Each is something that a real server, proxy or network has been seen to do. A fault is plain data; the connection that answers
-carries it out.
+Each is something that a real server, proxy or network has been seen to do. A fault is plain data; whoever answers carries it out: a
+connection of the range server, or a proxy in front of a store (``store_proxy``), which knows those that can happen to a writer too.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ Kind = Literal[
     "corrupt",  # one byte is wrong
     "chunked",  # sends a range with Transfer-Encoding: chunked, and no length
     "chunked-with-length",  # the same, and a Content-Length too, which contradicts it
+    "delay",  # (proxy) waits, then forwards
+    "lost",  # (proxy) the server has answered, the client never hears of it: the connection is closed
+    "hold",  # (proxy) forwards only after another request has been answered
 ]
 
 
@@ -68,6 +71,8 @@ class Fault:
         bytes_per_s: of ``drip``.
         status: of ``status``.
         code: S3's word for it.
+        seconds: of ``delay``; the longest wait of ``hold``.
+        after: for ``hold``: the other request, by its method and the end of its path.
     """
 
     kind: Kind
@@ -75,6 +80,8 @@ class Fault:
     bytes_per_s: float = 20.0
     status: int = 500
     code: str = "InternalError"
+    seconds: float = 0.5
+    after: tuple[str, str] = ("", "")
 
 
 STALL = Fault("stall")

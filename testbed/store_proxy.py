@@ -1,9 +1,9 @@
 """A proxy in front of a real S3 server that does to single requests what networks and servers do: for tests of faults.
 
 Every request is forwarded to the server as it came, ``Host`` included, so signatures stay valid; what the server answers goes back
-as it came. Before or after that the proxy does what a rule tells it for this very request, and it writes down every one. Its words
-are those of ``range_faults``, which is the same for a server of weights that never writes; what is new here is what can only happen
-to somebody who writes: an answer that is lost although the write was done, and two requests that change places.
+as it came. Before or after that the proxy does what a rule tells it for this very request, and it writes down every one. It
+carries out those of ``range_faults`` that need no knowledge of ranges, and three that can only happen to somebody who writes: an
+answer that comes late, or is lost although the write was done, and two requests that change places.
 
     with StoreProxy(seaweedfs.port, rule=on(LOST, "PUT", "/latest")) as proxy:
         env = seaweedfs.env | proxy.env
@@ -20,8 +20,10 @@ import struct
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 from urllib.parse import unquote, urlsplit
+
+from testbed.range_faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -31,18 +33,6 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 _TIMEOUT_S = 60.0
 _JOIN_TIMEOUT_S = 5.0
-
-Kind = Literal[
-    "delay",  # waits, then forwards
-    "drop",  # closes without any answer; the server never sees the request
-    "status",  # answers with an error; the server never sees the request
-    "silent",  # never answers, and keeps the connection; the server never sees the request
-    "lost",  # the server has answered, the client never hears of it: the connection is closed
-    "reset",  # the server has answered; a part of the answer's body goes back, then RST
-    "short",  # the whole body is announced, a part goes back, and the connection is closed in good order
-    "corrupt",  # one byte of the answer's body is wrong
-    "hold",  # forwards only after another request has been answered
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,38 +56,9 @@ class Call:
     headers: Mapping[str, str] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing to do wrong.
-
-    Attributes:
-        kind: what.
-        seconds: of ``delay``; the longest wait of ``hold``.
-        share: of the body that goes back before it happens, 0 to 1; where the wrong byte of ``corrupt`` is.
-        status: of ``status``.
-        code: S3's word for it.
-        after: for ``hold``: the other request, by its method and the end of its path.
-    """
-
-    kind: Kind
-    seconds: float = 0.5
-    share: float = 0.5
-    status: int = 503
-    code: str = "SlowDown"
-    after: tuple[str, str] = ("", "")
-
-
 DELAY = Fault("delay")
-DROP = Fault("drop")
-SLOW_DOWN = Fault("status")
-INTERNAL_ERROR = Fault("status", status=500, code="InternalError")
-FORBIDDEN = Fault("status", status=403, code="AccessDenied")
-SILENT = Fault("silent")
 LOST = Fault("lost")
-RESET = Fault("reset")
 RESET_AT_ONCE = Fault("reset", share=0.0)
-SHORT = Fault("short")
-CORRUPT = Fault("corrupt")
 
 Rule: TypeAlias = "Callable[[Call], Fault | None]"
 """Decides for each request; called from the connection's thread, one at a time."""

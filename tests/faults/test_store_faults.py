@@ -12,7 +12,8 @@ import threading
 import pytest
 
 from glowplug.cache.repository import Repository
-from testbed.store_proxy import CORRUPT, DROP, FORBIDDEN, INTERNAL_ERROR, LOST, RESET, RESET_AT_ONCE, SHORT, SLOW_DOWN, Fault, on
+from testbed.range_faults import CORRUPT, DROP, FORBIDDEN, INTERNAL_ERROR, RESET, SHORT, SLOW_DOWN, Fault
+from testbed.store_proxy import LOST, RESET_AT_ONCE, on
 from tests.cache.cache_samples import DIGEST, SMALL_TREE, make_tree, publish
 from tests.faults.nodes import Place
 from tests.faults.trials import TRIALS, Range

@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from glowplug.errors import Forbidden, ObjectNotFound, PreconditionFailed, Unreachable
-from testbed.store_proxy import CORRUPT, DROP, FORBIDDEN, LOST, RESET, RESET_AT_ONCE, SHORT, SLOW_DOWN, Fault, on
+from testbed.range_faults import CORRUPT, DROP, FORBIDDEN, RESET, SHORT, SLOW_DOWN, Fault
+from testbed.store_proxy import LOST, RESET_AT_ONCE, on
 
 pytestmark = pytest.mark.s3
 DATA = bytes(range(256)) * 40
