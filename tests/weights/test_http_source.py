@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 
 import pytest
 
-from glowplug.errors import Forbidden, IntegrityError, ObjectChanged, ObjectNotFound, RemoteError, Unreachable, UsageError
+from glowplug.errors import BadCheckpoint, Forbidden, ObjectChanged, ObjectNotFound, RemoteError, Unreachable, UsageError
 from glowplug.weights.base import Entry, Retry
 from glowplug.weights.sources.http import HttpSource
-from glowplug.weights.sources.http_folder import names_in_index
 from glowplug.weights.sources.patience import Patience
 from testbed import certs, range_faults
 from tests.store.stub import Stub, reply
@@ -110,12 +110,26 @@ def test_an_index_that_names_a_missing_file_names_it(model, range_server):
         HttpSource(range_server(model.served).url("bucket/m"), env={}).entries()
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"[]", b'{"weight_map": 3}', b'{"weight_map": {"a": "../x"}}', b'{"weight_map": {"a": "http://x/y"}}', b"\xff"]
-)
-def test_an_index_that_cannot_be_is_an_error(content):
-    with pytest.raises(IntegrityError, match="the index"):
-        names_in_index(content, name="the index")
+INDEXES = {
+    "blank": b" ",
+    "a list": b"[]",
+    "no map": b'{"weight_map": 3}',
+    "a map to numbers": b'{"weight_map": {"a": 3}}',
+    "the folder above": b'{"weight_map": {"a": "../x"}}',
+    "another server": b'{"weight_map": {"a": "http://x/y"}}',
+    "no text": b"\xff",
+    "nested without end": b"[" * 100_000,
+    "too many files": json.dumps({"weight_map": {str(number): f"{number}.safetensors" for number in range(20_001)}}).encode(),
+}
+
+
+@pytest.mark.parametrize("content", INDEXES.values(), ids=INDEXES)
+def test_an_index_that_cannot_be_is_an_error_that_names_it(model, range_server, content):
+    url = range_server(model.served).url("bucket/m")
+    (model.path / "model.safetensors.index.json").write_bytes(content)
+    with pytest.raises(BadCheckpoint, match=f"^{url}/model.safetensors.index.json ") as caught:
+        HttpSource(url, env={}).entries()
+    assert caught.value.hint
 
 
 # --- servers that can't, scripted

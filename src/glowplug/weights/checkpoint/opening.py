@@ -7,14 +7,14 @@ to 32 threads at once.
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from glowplug.errors import BadCheckpoint
-from glowplug.units import KIB, MIB
+from glowplug.units import KIB
 from glowplug.weights.base import Checkpoint, WeightFile
 from glowplug.weights.checkpoint.header import LENGTH_BYTES, data_start, parse_header
 from glowplug.weights.checkpoint.selection import layout, select
+from glowplug.weights.checkpoint.weight_map import read_weight_map
 from glowplug.weights.fetch.crew import each
 from glowplug.weights.sources.open import open_source
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from glowplug.weights.base import Entry, Source, TensorInfo
 
 _FIRST_READ_BYTES = 256 * KIB
-_MOST_INDEX_BYTES = 256 * MIB
 _THREADS = 32
 
 
@@ -62,7 +61,7 @@ def open_checkpoint(source: Source, *, consolidated: bool = False) -> Checkpoint
     weight_map, index_name = None, ""
     if chosen.index_file is not None:
         index_name = source.name_of(chosen.index_file)
-        weight_map = _weight_map(source, chosen.index_file, index_name)
+        weight_map = read_weight_map(source, chosen.index_file)
     selection = select(entries, chosen, weight_map, uri=source.uri, index_name=index_name)
     headers = _headers(source, selection.files)
     files = tuple(header.file for header in headers)
@@ -98,21 +97,6 @@ def _header(source: Source, entry: Entry, index: int) -> _Header:
     tensors, metadata = parse_header(raw, name=name, file_index=index, size_bytes=entry.size_bytes)
     file = WeightFile(entry.name, entry.size_bytes, entry.etag, start, hashlib.sha256(raw).hexdigest())
     return _Header(file, tensors, metadata)
-
-
-def _weight_map(source: Source, index: Entry, name: str) -> dict[str, str]:
-    hint = "copy the model again, or remove the index"
-    if index.size_bytes > _MOST_INDEX_BYTES:
-        raise BadCheckpoint(f"{name} has {index.size_bytes} bytes, too many for an index", object=name, hint=hint)
-    raw = source.read_small(index, 0, index.size_bytes)
-    try:
-        document = json.loads(raw.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise BadCheckpoint(f"{name} is not JSON: {error}", object=name, hint=hint) from error
-    found = document.get("weight_map") if isinstance(document, dict) else None
-    if not isinstance(found, dict) or not found or not all(isinstance(file, str) for file in found.values()):
-        raise BadCheckpoint(f"{name} has no weight_map from tensors to files", object=name, hint=hint)
-    return found
 
 
 def _homes(source: Source, headers: Sequence[_Header]) -> dict[str, int]:

@@ -13,11 +13,12 @@ from urllib.parse import unquote
 from glowplug.errors import Forbidden, ObjectNotFound, RemoteError, Unreachable
 from glowplug.store.proxy import hint_for
 from glowplug.weights.base import Entry, Retry
+from glowplug.weights.checkpoint.weight_map import read_weight_map
 from glowplug.weights.fetch.crew import each
 from glowplug.weights.sources import range_answer
 from glowplug.weights.sources.attempts import Attempts
 from glowplug.weights.sources.http_address import Address, Servers
-from glowplug.weights.sources.http_folder import INDEX, SINGLE, SMALL_FILES, names_in_index
+from glowplug.weights.sources.http_folder import INDEX, SINGLE, SMALL_FILES, names_in
 from glowplug.weights.sources.patience import with_patience
 
 if TYPE_CHECKING:
@@ -82,14 +83,14 @@ class HttpSource:
 
         Raises:
             RemoteError: the server answers no ranges or sends no ETag.
-            IntegrityError: the index can't be read.
+            BadCheckpoint: the index is none.
         """
         if self._is_file:
             return [self._weights(self._single)]
         index = self._probe(INDEX)
         names = [SINGLE]
         if index is not None:
-            names = names_in_index(self.read_small(index, 0, index.size_bytes), name=self.name_of(index))
+            names = names_in(read_weight_map(self, index), index=self.name_of(index))
         weights = each(self._weights, names, threads=_PROBES, name="glowplug-probe")
         small = each(self._probe, SMALL_FILES, threads=_PROBES, name="glowplug-probe")
         return sorted({*weights, *(entry for entry in small if entry is not None), *([index] if index else [])})

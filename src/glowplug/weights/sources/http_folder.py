@@ -6,13 +6,17 @@ costs one small request, and what is missing is missing in the engine.
 
 from __future__ import annotations
 
-import json
+from typing import TYPE_CHECKING
 
-from glowplug.errors import IntegrityError
+from glowplug.errors import BadCheckpoint
 from glowplug.weights.transfer.marker import COMPLETE_NAME, PUSHING_NAME, SEAL_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+_MOST_FILES = 20_000
 SMALL_FILES = (
     "added_tokens.json",
     "chat_template.jinja",
@@ -39,23 +43,19 @@ SMALL_FILES = (
 )
 
 
-def names_in_index(content: bytes, *, name: str) -> list[str]:
+def names_in(weight_map: Mapping[str, str], *, index: str) -> list[str]:
     """The weight files that an index names.
 
     Args:
-        content: of ``model.safetensors.index.json``.
-        name: the index's, for messages.
+        weight_map: of the index.
+        index: its name, for messages.
 
     Raises:
-        IntegrityError: it is no index, or names something outside its folder.
+        BadCheckpoint: it names something outside its folder, or more files than any checkpoint has.
     """
-    try:
-        names = sorted({str(value) for value in json.loads(content)["weight_map"].values()})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        hint = "publish the checkpoint again"
-        raise IntegrityError(f"{name} can't be read: it has no weight_map", object=name, hint=hint) from error
-    for file in names:
-        if "\\" in file or "://" in file or any(part in {"", ".", ".."} for part in file.split("/")):
-            hint = "publish the checkpoint again"
-            raise IntegrityError(f"{name} names {file!r}, which is no file beside it", object=name, hint=hint)
-    return names
+    names = sorted(set(weight_map.values()))
+    odd = next((name for name in names if "\\" in name or "://" in name or {"", ".", ".."} & set(name.split("/"))), None)
+    if odd is None and len(names) <= _MOST_FILES:
+        return names
+    problem = f"{len(names)} files, too many for one checkpoint" if odd is None else f"{odd[:200]!r}, which is no file beside it"
+    raise BadCheckpoint(f"{index} names {problem}", object=index, hint="publish the checkpoint again")
