@@ -444,9 +444,13 @@ def test_a_file_that_was_pushed_and_is_missing_or_of_another_size_is_named_befor
     assert source.fetched == 0
 
 
-def test_a_single_file_is_not_held_to_its_folders_seal_and_that_is_said(model, folder):
-    seal(model)
-    assert "no seal is looked for beside a single file" in pulled(model / SHARD, folder).note
-    with pytest.raises(Unsigned) as caught:
+def test_a_single_file_is_held_to_its_folders_seal_and_goes_without_it(model, folder):
+    with pytest.raises(Unsigned, match=r"has no glowplug\.seal\.json") as caught:
         pulled(model / SHARD, folder, require_seal=True)
-    assert caught.value.hint == "name its folder"
+    assert "seal FOLDER" in caught.value.hint
+    seal(model)
+    assert pulled(model / SHARD, folder, require_seal=True).verified == "seal"
+    assert {path.name for path in folder.iterdir()} == {SHARD, COMPLETE_NAME}  # a seal of other files too would not fit there
+    flip(model / SHARD, -1)
+    with pytest.raises(IntegrityError, match="not those that were sealed"):
+        pulled(model / SHARD, folder.with_name("again"))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
+from commands import weights
 from weights_samples import write_checkpoint
 
 from glowplug.cache.keys import PrivateKey
@@ -18,6 +17,7 @@ from glowplug.weights.fetch.settings import FetchSettings
 from glowplug.weights.seals.document import parse_seal, seal_document
 from glowplug.weights.seals.sealing import check_checkpoint, digest_checkpoint, refuse_unwritable
 from glowplug.weights.sources.local import LocalSource
+from testbed.range_faults import FORBIDDEN
 
 BLOCK = 4096
 SHARD = "model-00002-of-00002.safetensors"
@@ -39,11 +39,7 @@ def glowplug(tmp_path):
         (tmp_path / f"{name}.pub").write_text(key.public().pem)
     base = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GLOWPLUG_SIGNING_KEY": str(tmp_path / "alice.key")}
 
-    def run(*words, **env):
-        command = [sys.executable, "-m", "glowplug", "weights", *map(str, words)]
-        return subprocess.run(command, env=base | env, capture_output=True, text=True, check=False, timeout=60)
-
-    return run
+    return lambda *words, **env: weights(*words, env=base | env)
 
 
 def sealed(folder, algorithm="sha256"):
@@ -186,3 +182,47 @@ def test_a_seal_counts_over_http_too(glowplug, tmp_path, range_server):
     ended = glowplug("stream", url)
     assert ended.returncode == 1
     assert f"{url}/{SHARD}" in ended.stderr
+
+
+@pytest.mark.parametrize("uri", ["{folder}/{shard}", "{url}/bucket/m/{shard}", "s3://bucket/m/{shard}"], ids=["file", "http", "s3"])
+def test_one_file_is_held_to_the_seal_of_its_folder(glowplug, tmp_path, range_server, uri):
+    place = tmp_path / "served" / "bucket" / "m"
+    write_checkpoint(place, files=2, tensors=4)
+    server = range_server(tmp_path / "served")
+    uri = uri.format(folder=place, url=server.endpoint_url, shard=SHARD)
+    assert json.loads(glowplug("stream", uri, "--json", **server.env).stdout)["verified"] is False
+    refused = glowplug("seal", uri, **server.env)
+    assert refused.returncode == 2
+    assert "hint: seal" in refused.stderr
+    assert glowplug("seal", place).returncode == 0
+    assert json.loads(glowplug("stream", uri, "--json", **server.env).stdout)["verified"] is True
+    assert glowplug("seal", uri, "--check", **server.env).returncode == 0
+    assert "sealed" not in glowplug("inspect", uri, **server.env).stdout
+    (place / "config.json").write_text("{}  ")  # of which this file knows nothing
+    flip(place / SHARD, (place / SHARD).stat().st_size - 1)
+    for words in (["stream"], ["seal", "--check"]):
+        ended = glowplug(*words, uri, **server.env)
+        assert ended.returncode == 1
+        assert SHARD in ended.stderr
+        assert "sealed" in ended.stderr
+    (place / SHARD).rename(place / "renamed.safetensors")
+    unknown = glowplug("stream", uri.replace(SHARD, "renamed.safetensors"), **server.env)
+    assert unknown.returncode == 1
+    assert "renamed.safetensors: is not in the seal" in unknown.stderr
+
+
+def test_who_may_read_one_object_but_not_list_is_told_that_it_is_not_verified(glowplug, tmp_path, range_server):
+    place = tmp_path / "served" / "bucket" / "m"
+    write_checkpoint(place, files=1)
+    server = range_server(tmp_path / "served", faults=lambda call: FORBIDDEN if call.key.endswith("seal.json") else None)
+    ended = glowplug("stream", "s3://bucket/m/model.safetensors", **server.env)
+    assert ended.returncode == 0, ended.stderr
+    assert "verified    no: it has no seal" in ended.stdout
+
+
+def test_a_check_over_http_passes_over_what_is_not_asked_for(glowplug, tmp_path, range_server):
+    place = tmp_path / "served" / "bucket" / "m"
+    write_checkpoint(place, files=1)
+    (place / "modeling_custom.py").write_text("# no list of names has this")
+    assert glowplug("seal", place).returncode == 0
+    assert glowplug("seal", range_server(tmp_path / "served").url("bucket/m"), "--check").returncode == 0

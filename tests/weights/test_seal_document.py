@@ -58,6 +58,8 @@ def checkpoint(files=(FILE,), others=OTHERS):
 class Shelf:
     """A source that holds one document beside the checkpoint."""
 
+    is_single = False
+
     def __init__(self, document, size=None):
         self.document = document
         self.entry = Entry("glowplug.seal.json", len(document) if size is None else size, '"s"')

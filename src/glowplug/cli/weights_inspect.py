@@ -50,6 +50,8 @@ def inspect(
     whole = total(checkpoint)
     tensor_count, file_count = count(whole.tensors, "tensor"), count(len(checkpoint.files), "file")
     print(f"total      {tensor_count}, {format_bytes(whole.bytes)}, {whole.parameters:,} parameters, {file_count}")
+    if checkpoint.uri.endswith(".safetensors"):
+        return  # what lies beside a single file is not looked at
     beside = _beside(checkpoint)
     print(f"sealed     {'yes, not checked here' if SEAL_NAME in beside else 'no'}")
     print(f"complete   {_completeness(beside)}")

@@ -98,9 +98,7 @@ def _check(
     begun = time.monotonic()
     found = load_seal(source, checkpoint, seal_verifier(trusted_keys, signing_key=signing_key))
     if found is None:
-        single = source.uri.partition("?")[0].endswith(".safetensors")
-        hint = "name its folder: no seal is looked for beside a single file" if single else "seal it: glowplug weights seal"
-        raise Unsigned(f"{source.uri} has no {SEAL_NAME}", object=source.uri, hint=hint)
+        raise Unsigned(f"{source.uri} has no {SEAL_NAME}", object=source.uri, hint="seal it: glowplug weights seal FOLDER")
     with progress_bar("checking", total_bytes=checkpoint.size_bytes) as progress:
         differences = check_checkpoint(source, checkpoint, found, settings=settings, ring_bytes=room, progress=progress)
     seconds = time.monotonic() - begun

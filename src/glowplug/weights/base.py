@@ -216,11 +216,23 @@ class Source(Protocol):
         """Reads come from a file system: one large read costs no more than many, and nothing is ever slow because of a network."""
         ...
 
+    @property
+    def is_single(self) -> bool:
+        """The URI names one file, not a folder."""
+        ...
+
     def entries(self) -> list[Entry]:
         """All files of the checkpoint, by name. Of a URL that names one file, that file.
 
         Raises:
             ObjectNotFound: there is nothing.
+        """
+        ...
+
+    def beside(self, name: str) -> Entry | None:
+        """A file in the folder of the one that the URI names; None where none is, or none that may be read.
+
+        Who may not list a bucket can't tell the two apart.
         """
         ...
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 def load_seal(source: Source, checkpoint: Checkpoint, verify: Callable[[bytes], bytes]) -> Seal | None:
     """The seal beside a checkpoint, verified and fitted to it; None if there is none. One listing, and one small read.
 
+    A single file is held to the seal of its folder, which then says nothing of the other files.
+
     Args:
         source: where the checkpoint lies.
         checkpoint: as it was opened there.
@@ -40,7 +42,10 @@ def load_signed_seal(source: Source, checkpoint: Checkpoint, verify: Callable[[b
 
 
 def _load(source: Source, checkpoint: Checkpoint, verify: Callable[[bytes], bytes]) -> tuple[bytes, Seal] | None:
-    entry = next((entry for entry in source.entries() if entry.name == SEAL_NAME), None)
+    if source.is_single:
+        entry = source.beside(SEAL_NAME)
+    else:
+        entry = next((entry for entry in source.entries() if entry.name == SEAL_NAME), None)
     if entry is None:
         return None
     where = source.name_of(entry)
@@ -50,4 +55,6 @@ def _load(source: Source, checkpoint: Checkpoint, verify: Callable[[bytes], byte
     folder = where.removesuffix(SEAL_NAME)
     seal = parse_seal(verify(document), where=where)
     is_listed = not where.startswith(("http://", "https://"))
-    return document, seal.fit(checkpoint, where=where, name_of=lambda name: folder + name, is_listed=is_listed)
+    return document, seal.fit(
+        checkpoint, where=where, name_of=lambda name: folder + name, is_listed=is_listed, is_single=source.is_single
+    )

@@ -110,7 +110,15 @@ class Seal:
         if len(data) != sealed.size_bytes or hashlib.sha256(data).hexdigest() != sealed.sha256:
             raise IntegrityError(f"{where}: is not what was sealed", object=where, hint=AGAIN)
 
-    def fit(self, checkpoint: Checkpoint, *, where: str, name_of: Callable[[str], str] = str, is_listed: bool = True) -> Seal:
+    def fit(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        where: str,
+        name_of: Callable[[str], str] = str,
+        is_listed: bool = True,
+        is_single: bool = False,
+    ) -> Seal:
         """The same seal, its files in the checkpoint's order. Compares names, sizes and header digests; reads nothing.
 
         Args:
@@ -119,6 +127,7 @@ class Seal:
             name_of: a file's full name, for messages.
             is_listed: the checkpoint's small files come from a listing. A web server lists nothing, so a small file that was sealed
                 and was not asked for is none that is missing.
+            is_single: the checkpoint is one file of what was sealed; the others are not looked for.
 
         Raises:
             IntegrityError: the checkpoint is not the one that was sealed. Names the first file that differs.
@@ -138,10 +147,10 @@ class Seal:
                 problem = f"has {count(blocks, 'block')}, and {len(found.digests) // DIGEST_BYTES} were sealed"
                 raise _differs(name_of(file.name), where, problem)
             fitted.append(found)
-        if sealed:
+        if sealed and not is_single:
             raise _differs(name_of(min(sealed)), where, "was sealed, and is not there")
         missing = self._fit_others(sealed_entries(checkpoint), where, name_of)
-        if missing and is_listed:
+        if missing and is_listed and not is_single:
             raise _differs(name_of(min(missing)), where, "was sealed, and is not there")
         return Seal(self.algorithm, self.block_bytes, tuple(fitted), self.others, self.created_at)
 

@@ -139,9 +139,7 @@ def check_checkpoint(
                 else:
                     differences.append(Difference(file.name, piece.start, piece.end))
     differences += [
-        Difference(name, 0, found.others[name].size_bytes)
-        for name, small in sorted(seal.others.items())
-        if found.others[name] != small
+        Difference(name, 0, small.size_bytes) for name, small in sorted(found.others.items()) if seal.others[name] != small
     ]
     return differences
 
@@ -186,7 +184,8 @@ def refuse_unwritable(uri: str) -> None:
         hint = "seal it where it is written: s3://..., or a folder"
         raise UsageError(f"{uri}: a seal can't be written over HTTP", object=uri, hint=hint)
     if uri.endswith(".safetensors"):
-        raise UsageError(f"{uri}: a seal is for a folder, not for one file", object=uri, hint="name the folder")
+        hint = f"seal its folder, {uri.rpartition('/')[0] or '.'}; loads of one file are held to that seal"
+        raise UsageError(f"{uri}: a seal is for a folder, not for one file", object=uri, hint=hint)
 
 
 def refusal(differences: list[Difference], name_of: Callable[[str], str]) -> IntegrityError:

@@ -78,6 +78,11 @@ class HttpSource:
         """No."""
         return False
 
+    @property
+    def is_single(self) -> bool:
+        """See ``Source.is_single``."""
+        return self._is_file
+
     def entries(self) -> list[Entry]:
         """See ``Source.entries``. Of a folder: what its index names or ``model.safetensors``, and small files with known names.
 
@@ -94,6 +99,10 @@ class HttpSource:
         weights = each(self._weights, names, threads=_PROBES, name="glowplug-probe")
         small = each(self._probe, SMALL_FILES, threads=_PROBES, name="glowplug-probe")
         return sorted({*weights, *(entry for entry in small if entry is not None), *([index] if index else [])})
+
+    def beside(self, name: str) -> Entry | None:
+        """See ``Source.beside``."""
+        return self._probe(name)
 
     def read_small(self, entry: Entry, start: int, size_bytes: int) -> bytes:
         """See ``Source.read_small``."""

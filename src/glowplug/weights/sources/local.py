@@ -55,6 +55,11 @@ class LocalSource:
         """Yes."""
         return True
 
+    @property
+    def is_single(self) -> bool:
+        """See ``Source.is_single``."""
+        return self._is_file
+
     def entries(self) -> list[Entry]:
         """See ``Source.entries``; ``local_folder.walk`` says how deep it goes and what it leaves out."""
         if not os.path.lexists(self._path):
@@ -69,6 +74,15 @@ class LocalSource:
         if not found:
             raise ObjectNotFound(f"{self._path} holds no files", object=self._path, hint="check the path")
         return found
+
+    def beside(self, name: str) -> Entry | None:
+        """See ``Source.beside``."""
+        path = os.path.join(self._root, name)
+        with local_errors.named(path):
+            try:
+                return entry_of(name, os.stat(path))
+            except (FileNotFoundError, PermissionError):
+                return None
 
     def read_small(self, entry: Entry, start: int, size_bytes: int) -> bytes:
         """See ``Source.read_small``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from glowplug.errors import IntegrityError, ObjectNotFound, RemoteError, Unreachable, UsageError
+from glowplug.errors import Forbidden, IntegrityError, ObjectNotFound, RemoteError, Unreachable, UsageError
 from glowplug.store import s3_errors, s3_http, s3_listing
 from glowplug.store.keys import RESERVED
 from glowplug.store.s3_client import Refused, S3Client
@@ -65,6 +65,11 @@ class S3Source:
         """No."""
         return False
 
+    @property
+    def is_single(self) -> bool:
+        """See ``Source.is_single``."""
+        return self._is_file
+
     def entries(self) -> list[Entry]:
         """See ``Source.entries``. One request for each 1000 objects; markers of folders are left out."""
         if self._is_file:
@@ -79,6 +84,13 @@ class S3Source:
             hint = "check the bucket and the prefix"
             raise ObjectNotFound(f"there is nothing under {self._uri.rstrip('/')}/", object=self._uri, hint=hint)
         return sorted(entries)
+
+    def beside(self, name: str) -> Entry | None:
+        """See ``Source.beside``."""
+        try:
+            return self._head(name)
+        except (ObjectNotFound, Forbidden):
+            return None
 
     def read_small(self, entry: Entry, start: int, size_bytes: int) -> bytes:
         """See ``Source.read_small``."""

@@ -237,7 +237,6 @@ class _Pull:
 
 def _seal(source: Source, checkpoint: Checkpoint, verify: Callable[[bytes], bytes], *, required: bool) -> tuple[Seal | None, str]:
     """The seal, or why there is none that counts."""
-    is_single = source.uri.partition("?")[0].endswith(".safetensors")
     try:
         seal = load_seal(source, checkpoint, verify)
     except (UnknownKey, Unsigned) as error:
@@ -245,6 +244,5 @@ def _seal(source: Source, checkpoint: Checkpoint, verify: Callable[[bytes], byte
             raise
         return None, error.line()
     if seal is None and required:
-        hint = "name its folder" if is_single else "seal it: glowplug weights seal"
-        raise Unsigned(f"{source.uri} has no {SEAL_NAME}", object=source.uri, hint=hint)
-    return seal, "no seal is looked for beside a single file; name its folder" if seal is None and is_single else ""
+        raise Unsigned(f"{source.uri} has no {SEAL_NAME}", object=source.uri, hint="seal it: glowplug weights seal FOLDER")
+    return seal, ""
