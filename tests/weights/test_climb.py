@@ -37,6 +37,15 @@ def test_it_finds_the_knee():
     assert levels[-1] == 18
 
 
+def test_a_level_that_is_only_being_tried_is_not_the_one_it_has_settled_on():
+    climb = Climb(4, 64)
+    levels, at_s, received = run(climb, 0.6, lambda level: level * 50 * MB)
+    assert (levels[-1], climb.settled) == (12, 8)
+    run(climb, 0.5, lambda level: level * 50 * MB, at_s=at_s, received=received)
+    assert (climb.level, climb.settled) == (18, 12)
+    assert Climb(4, 64).settled == 8
+
+
 def test_it_leaves_a_level_that_is_worse():
     levels, _, _ = run(Climb(4, 64), 3.5, lambda level: level * 50 * MB if level <= 12 else 100 * MB)
     assert levels[-1] == 12

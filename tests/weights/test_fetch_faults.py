@@ -123,6 +123,16 @@ def test_connections_are_kept_from_range_to_range(model, range_server):
     assert server.stats().connections <= 3
 
 
+@pytest.mark.parametrize(("tensors", "most"), [(8, 5), (1, 3)], ids=["more ranges", "fewer ranges"])
+def test_what_was_on_its_way_at_once_is_counted_as_the_server_saw_it(tmp_path, range_server, tensors, most):
+    model = Model(tmp_path, tensors=tensors, tensor_bytes=192 * KIB)
+    server = range_server(model.served, latency_s=0.05)
+    with loading(model, S3Source(URL, env=server.env), QUICK.over(concurrency=5, hedge=False)) as running:
+        stats = running.read()
+    assert (stats.concurrency, stats.most_at_once) == (5, most)
+    assert server.stats().most_at_once == most
+
+
 def test_a_stall_is_ended_by_the_low_speed_limit_and_counted(model, range_server):
     server = range_server(model.served, faults=once(range_faults.STALL))
     with load(model, server, QUICK.over(hedge=False)) as running:

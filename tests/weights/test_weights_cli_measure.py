@@ -55,6 +55,7 @@ def test_stream_delivers_every_tensor_and_counts_what_it_cost(glowplug, model):
     assert document["bytes"] == document["bytes_read"] == size_of(model)
     assert document["requests"] >= size_of(model) // (256 * 1024)
     assert document["concurrency"] == 3
+    assert 1 <= document["most_at_once"] <= 3
     assert document["cpu_s"] > 0
     assert document["verified"] is False
 

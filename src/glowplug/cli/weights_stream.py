@@ -68,9 +68,9 @@ def stream(
             "gb_per_s": round(measured.gb_per_s, 4),
             "cpu_s": round(measured.cpu_s, 4), "cpu_s_per_gb": round(measured.cpu_s_per_gb, 4), "requests": fetch.requests,
             "retries": fetch.retries, "hedges": fetch.hedges, "stalls": fetch.stalls, "throttled": fetch.throttled,
-            "bytes_read": fetch.bytes_read, "concurrency": fetch.concurrency, "chunk_bytes": fetch.chunk_bytes,
-            "blocked_s": round(fetch.blocked_s, 4), "mode": measured.mode, "ring_bytes": measured.ring_bytes,
-            "verified": fetch.verified, "note": "; ".join(filter(None, (note, asked))),
+            "bytes_read": fetch.bytes_read, "concurrency": fetch.concurrency, "most_at_once": fetch.most_at_once,
+            "chunk_bytes": fetch.chunk_bytes, "blocked_s": round(fetch.blocked_s, 4), "mode": measured.mode,
+            "ring_bytes": measured.ring_bytes, "verified": fetch.verified, "note": "; ".join(filter(None, (note, asked))),
         })  # fmt: skip
     else:
         _report(measured, note)
@@ -104,7 +104,8 @@ def _report(measured: Measured, note: str) -> None:
     print(f"{count(measured.tensors, 'tensor')}, {format_bytes(measured.bytes)} in {format_seconds(measured.seconds)}")
     print(f"  throughput  {measured.gb_per_s:.2f} GB/s, first tensor after {format_seconds(measured.first_s)}")
     print(f"  processor   {format_seconds(measured.cpu_s)}, {measured.cpu_s_per_gb:.2f} s for each GB")
-    print(f"  requests    {fetch.requests} of up to {format_bytes(fetch.chunk_bytes)}, {fetch.concurrency} at once at the end")
+    at_once = f"{fetch.concurrency} at once at the end, {fetch.most_at_once} at most"
+    print(f"  requests    {fetch.requests} of up to {format_bytes(fetch.chunk_bytes)}, {at_once}")
     trouble = {"retries": fetch.retries, "hedges": fetch.hedges, "stalls": fetch.stalls, "slow-downs": fetch.throttled}
     print(f"  trouble     {', '.join(f'{number} {name}' for name, number in trouble.items() if number) or 'none'}")
     buffer = format_bytes(measured.ring_bytes) if measured.ring_bytes else "the page cache alone"

@@ -277,7 +277,9 @@ class FetchStats:
         hedges: second requests sent because the first was slow.
         stalls: requests ended because they were too slow.
         throttled: answers that asked for fewer requests.
-        concurrency: requests at once, at the end.
+        concurrency: requests at once that the fetch has settled on, at the end. A higher number that was only being tried then does
+            not count, nor does it matter whether there were ranges left for so many.
+        most_at_once: ranges that were on their way at once, at most. Second requests are not counted.
         chunk_bytes: largest range.
         cpu_s: processor time of the fetching threads, where it can be told; 0 otherwise.
         blocked_s: time in which nothing could be fetched because the window was full.
@@ -293,6 +295,7 @@ class FetchStats:
     stalls: int = 0
     throttled: int = 0
     concurrency: int = 0
+    most_at_once: int = 0
     chunk_bytes: int = 0
     cpu_s: float = 0.0
     blocked_s: float = 0.0

@@ -54,6 +54,11 @@ class Climb:
         """Requests at once."""
         return self._level
 
+    @property
+    def settled(self) -> int:
+        """The level that was last found to pay, or was begun with: the one below, while a higher one is being tried."""
+        return self._level if self._below is None else self._below[0]
+
     def sample(self, now_s: float, received_bytes: int, *, busy: bool) -> int:
         """Take in how far things are. Returns the level from now on.
 

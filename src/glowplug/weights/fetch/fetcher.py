@@ -163,7 +163,8 @@ class Fetcher:
                 hedges=counts.hedges,
                 stalls=counts.stalls,
                 throttled=counts.throttled,
-                concurrency=self._climb.level,
+                concurrency=self._climb.settled,
+                most_at_once=counts.most_at_once,
                 chunk_bytes=self._chunk_bytes,
                 cpu_s=self._workers.cpu_s,
                 blocked_s=blocked_s,
@@ -227,6 +228,7 @@ class Fetcher:
                             self._blocked_since = None
                         flight = Flight(self._cursor, range_, self._landing(range_), now, Pace(now))
                         self._flights[self._cursor] = flight
+                        self._counts.most_at_once = max(self._counts.most_at_once, len(self._flights))
                         self._cursor += 1
                         return flight, False
                     if not self._flights and self._blocked_since is None:

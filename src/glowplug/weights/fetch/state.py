@@ -20,6 +20,7 @@ class Counts:
     stalls: int = 0
     throttled: int = 0
     read: int = 0
+    most_at_once: int = 0
     blocked_s: float = 0.0
 
 

@@ -112,6 +112,7 @@ class MappedStream:
             seconds=seconds,
             requests=self._ahead.requests,
             concurrency=self._threads,
+            most_at_once=self._ahead.most_threads,
             chunk_bytes=_STEP_BYTES,
             cpu_s=self._ahead.cpu_s,
         )
@@ -129,6 +130,7 @@ class _Ahead:
         self.requests = 0
         self.bytes_asked = 0
         self.cpu_s = 0.0
+        self.most_threads = 0
         self._plan = plan
         self._moved = threading.Condition()
         self._workers: list[threading.Thread] = []
@@ -152,6 +154,7 @@ class _Ahead:
             if not begin(worker):
                 break  # the mapping reads by itself, if slower
             self._workers.append(worker)
+        self.most_threads = max(self.most_threads, len(self._workers))
 
     def reached(self, place: int) -> None:
         """The reader needs nothing of the file before this byte."""
