@@ -13,8 +13,9 @@ from glowplug.store import open_store
 from glowplug.store.memory import MemoryStore
 from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.sources.local import LocalSource
-from glowplug.weights.transfer.marker import COMPLETE_NAME, PUSHING_NAME, parse_marker
+from glowplug.weights.transfer.marker import COMPLETE_NAME, PUSHING_NAME, SEAL_NAME, parse_marker
 from glowplug.weights.transfer.push import push
+from glowplug.weights.transfer.push_job import Sealing
 from glowplug.weights.transfer.push_targets import FolderTarget
 
 SHARD = "model-00001-of-00002.safetensors"
@@ -145,10 +146,29 @@ def test_a_push_by_force_takes_the_claim_and_the_other_push_ends(models, monkeyp
             pushed(models / "two", store, force=True)
 
     cut_after(monkeypatch, 1, then=take_over)
-    with pytest.raises(PreconditionFailed, match="took this place over"):
+    with pytest.raises(PreconditionFailed, match="took this place over") as caught:
         pushed(models / "one", store)
     assert COMPLETE_NAME not in names(store)  # a file that was under way has landed in it
     assert PUSHING_NAME not in names(store)
+    assert "has landed there" in caught.value.hint
+    pushed(models / "two", store, force=True)
+    assert holds(store, models / "two")
+
+
+def test_what_the_push_that_was_taken_over_had_under_way_is_replaced(models, monkeypatch):
+    store = MemoryStore()
+    other = (models / "one" / SHARD).read_bytes()
+    landed = []
+
+    def land(_):
+        if not landed:
+            landed.append(store.put(SHARD, other))
+
+    cut_after(monkeypatch, 2, then=land)  # after both shards
+    done = pushed(models / "two", store, force=True)
+    assert holds(store, models / "two")
+    assert {COMPLETE_NAME, PUSHING_NAME} & names(store) == {COMPLETE_NAME}
+    assert done.sent_bytes == done.size_bytes
 
 
 def test_a_push_whose_claim_was_taken_sends_no_further_shard(models, monkeypatch):
@@ -158,6 +178,38 @@ def test_a_push_whose_claim_was_taken_sends_no_further_shard(models, monkeypatch
     with pytest.raises(PreconditionFailed, match="another checkpoint is being pushed"):
         pushed(models / "one", store)
     assert {name for name in names(store) if name.endswith(".safetensors")} == {SHARD}
+
+
+def test_a_file_that_was_under_way_when_the_claim_was_taken_does_not_land(models, tmp_path, monkeypatch):
+    monkeypatch.setattr("glowplug.weights.transfer.push_targets._STEP_BYTES", 4096)
+    store = open_store(f"file://{tmp_path / 'store'}", env={})
+    taken = []
+
+    def take_over(size_bytes):
+        if size_bytes == 4096 and not taken:
+            taken.append(store.put(PUSHING_NAME, b'{"content": "other"}'))
+
+    monkeypatch.setattr("glowplug.weights.transfer.push_job._FILES_AT_ONCE", 1)
+    with pytest.raises(PreconditionFailed, match="another checkpoint is being pushed"):
+        pushed(models / "one", store, progress=take_over)
+    assert taken
+    assert names(store) == {PUSHING_NAME}
+
+
+@pytest.mark.parametrize("sealing", [None, Sealing(lambda payload: payload)], ids=["plain", "sealed"])
+def test_a_claim_that_is_taken_while_the_marker_is_written_costs_the_marker(models, monkeypatch, sealing):
+    store = MemoryStore()
+    put = store.put
+
+    def put_late(key, data):
+        if key == COMPLETE_NAME:
+            put(PUSHING_NAME, b'{"content": "other"}')
+        return put(key, data)
+
+    monkeypatch.setattr(store, "put", put_late)
+    with pytest.raises(PreconditionFailed, match="another checkpoint is being pushed"):
+        pushed(models / "one", store, sealing=sealing)
+    assert not names(store) & {COMPLETE_NAME, SEAL_NAME}
 
 
 def test_a_refused_push_leaves_no_claim(models):

@@ -8,14 +8,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
+from commands import weights
 from weights_samples import write_checkpoint
 
 from glowplug.store import open_store
 from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.sources.open import open_source
 from glowplug.weights.transfer.marker import COMPLETE_NAME, PUSHING_NAME, SEAL_NAME, parse_marker
+from testbed.range_faults import Fault
+from testbed.store_proxy import StoreProxy, on
 
 pytestmark = pytest.mark.s3
 PART = 5 * 1024 * 1024
@@ -127,10 +131,37 @@ def test_of_two_checkpoints_pushed_to_a_bucket_at_once_one_is_whole_and_the_othe
     assert PUSHING_NAME not in same(seaweedfs, place, won[0])
 
 
+@pytest.mark.parametrize("until", ["config.json", COMPLETE_NAME])
+def test_a_push_that_is_taken_over_by_force_ends_and_no_marker_stays_over_a_mixture(seaweedfs, tmp_path, until):
+    """A shard of the first push lands only when the second, by force, has written one of its last files."""
+    place = f"s3://{seaweedfs.bucket}/push/taken-over-{until}"
+    write_checkpoint(tmp_path / "one", files=2)
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    for shard in (tmp_path / "two").glob("*.safetensors"):
+        shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
+    hold = on(Fault("hold", seconds=8, after=("PUT", f"/{until}")), "PUT", "model-00001-of-00002.safetensors")
+    command = [sys.executable, "-m", "glowplug", "weights", "push", str(tmp_path / "one"), place]
+    with StoreProxy(seaweedfs.port, rule=hold) as proxy:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)} | seaweedfs.env | proxy.env
+        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as first:
+            while not any(seen.fault for seen in proxy.seen):
+                assert first.poll() is None, first.communicate()
+                time.sleep(0.01)
+            second = weights("push", tmp_path / "two", place, "--force", env=environment)
+            _, said = first.communicate(timeout=60)
+        assert second.returncode == 0, second.stderr
+        assert first.returncode == 1
+        assert said.startswith("glowplug: ")
+        assert "Traceback" not in said
+        if until == COMPLETE_NAME:
+            assert COMPLETE_NAME not in {info.key for info in open_store(place, env=seaweedfs.env).list("")}
+            assert "push the one that is to stay again, with --force" in said
+            assert weights("push", tmp_path / "two", place, "--force", env=environment).returncode == 0
+    assert PUSHING_NAME not in same(seaweedfs, place, tmp_path / "two")
+
+
 def test_a_bucket_that_is_not_there_is_one_line(seaweedfs, model, tmp_path):
-    command = [sys.executable, "-m", "glowplug", "weights", "push", str(model), "s3://no-such-bucket/m"]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)} | seaweedfs.env
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    ended = weights("push", model, "s3://no-such-bucket/m", env={"HOME": str(tmp_path)} | seaweedfs.env)
     assert ended.returncode == 1
     assert "no-such-bucket" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -12,17 +12,14 @@ marker, the seal of what is replaced, and the claim.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from glowplug.errors import LocalError, RemoteError
 from glowplug.weights.checkpoint.small_files import is_small_file
 from glowplug.weights.seals.document import seal_document
 from glowplug.weights.seals.seal import Seal, SealedFile, SealedSmall
 from glowplug.weights.transfer.marker import (
-    COMPLETE_NAME,
     PUSHING_NAME,
     SEAL_NAME,
     MarkedFile,
@@ -45,7 +42,6 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 16
 """Requests at once, where the user says nothing."""
-_FILES_AT_ONCE = 4
 _UNCLAIMED = (
     "the store makes no conditional writes, so nothing keeps another push away while one is at work; "
     "all files were compared once more before the marker was written"
@@ -104,21 +100,16 @@ def push(
     try:
         there = job.look(items, force=force, again=True)  # what another push did before the claim was ours
         files = job.bring(items, there, claim)
-        job.refuse_mixture(items, claim)
+        files = job.settle(items, files, claim, force=force)
         if sealing is not None:
-            store.put(SEAL_NAME, sealing.sign(seal_document(_seal(items, job.digests, sealing))))
-        elif seal is not None and to_seal:
+            seal = sealing.sign(seal_document(_seal(items, job.digests, sealing)))
+        if seal is not None and to_seal:
             store.put(SEAL_NAME, seal)
         if not there.complete:
             marked = tuple(MarkedFile(file.name, file.size_bytes, file.sha256) for file in files)
-            store.put(COMPLETE_NAME, Marker(marked).document())
-    except BaseException:
-        if claim.made and not job.has_written:
-            with contextlib.suppress(RemoteError, LocalError):  # the first error is the one to tell
-                claim.release()
-        elif job.has_written:
-            with contextlib.suppress(RemoteError, LocalError):
-                job.unmark_mixture({info.key: info for info in store.list("")})
+            job.mark(Marker(marked).document(), claim, seal if to_seal else None)
+    except BaseException as error:
+        job.give_up(claim, error)
         raise
     if claim.is_supported:
         claim.release()

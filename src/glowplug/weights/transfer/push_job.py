@@ -6,7 +6,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from glowplug.errors import IntegrityError, ObjectNotFound, PreconditionFailed
+from glowplug.errors import IntegrityError, LocalError, ObjectNotFound, PreconditionFailed, RemoteError
 from glowplug.weights.fetch.crew import each
 from glowplug.weights.seals.seal import BLOCK_BYTES
 from glowplug.weights.transfer.digests import FileDigests, digest_file
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from glowplug.weights.transfer.push_targets import Target
 
 _FILES_AT_ONCE = 4
-_UNCLAIMED = (
-    "the store makes no conditional writes, so nothing keeps another push away while one is at work; "
-    "all files were compared once more before the marker was written"
-)
+_TRIES = 5
+"""Each is lost only to a file that the push which was taken over had under way, and it has at most four."""
 
 
 class Sealing(NamedTuple):
@@ -148,13 +146,36 @@ class PushJob:
             self._store.delete(SEAL_NAME)  # of what lay there before; it would make every load of the new content fail
         return files
 
-    def refuse_mixture(self, items: Sequence[PushItem], claim: Claim) -> None:
+    def settle(
+        self, items: Sequence[PushItem], files: Sequence[PushedFile], claim: Claim, *, force: bool
+    ) -> tuple[PushedFile, ...]:
         """Compare once more, just before the marker: every object must be the one that was sent, or found and compared.
+
+        Args:
+            items: to push.
+            files: what was done with them.
+            claim: on the place.
+            force: send a file again that was replaced: a push that was taken over may have had it under way.
 
         Raises:
             PreconditionFailed: another hand has written here meanwhile.
         """
-        claim.hold()
+        for tries_left in range(_TRIES - 1 if force else 0, -1, -1):
+            claim.hold()
+            others = self._replaced(items)
+            if not others:
+                return tuple(files)
+            if tries_left:
+                again = {file.name: file for file in self.bring(items, self.look(items, force=True, again=True), claim)}
+                files = [again[file.name] if again[file.name].state == "sent" else file for file in files]
+        what = f"{self._store.url}/{others[0]}: was replaced or removed by another hand during the push"
+        if len(others) > 1:
+            what += f", and {len(others) - 1} more"
+        hint = "it is not marked complete; push again when nobody else writes there"
+        raise PreconditionFailed(what, object=others[0], hint=hint)
+
+    def _replaced(self, items: Sequence[PushItem]) -> list[str]:
+        """Names of what is not, or no longer, at the target as it lies here."""
         present = {info.key: info for info in self._store.list("")}
 
         def differs(item: PushItem) -> bool:
@@ -166,22 +187,43 @@ class PushJob:
             return self._digest_there(item.name, info.size_bytes) != self._digest(item).sha256
 
         found = each(differs, items, threads=_FILES_AT_ONCE, name="glowplug-verify")
-        others = [item.name for item, differing in zip(items, found, strict=True) if differing]
-        if others:
-            what = f"{self._store.url}/{others[0]}: was replaced or removed by another hand during the push"
-            if len(others) > 1:
-                what += f", and {len(others) - 1} more"
-            hint = "it is not marked complete; push again when nobody else writes there"
-            raise PreconditionFailed(what, object=others[0], hint=hint)
+        return [item.name for item, differing in zip(items, found, strict=True) if differing]
 
-    def unmark_mixture(self, present: Mapping[str, ObjectInfo]) -> None:
-        """Remove the marker of a push that took over, if a file that was under way here has landed under it."""
+    def mark(self, document: bytes, claim: Claim, seal: bytes | None) -> None:
+        """Write the complete marker, last of all; and take it away again, with the seal, if another push took over in this moment.
+
+        Raises:
+            PreconditionFailed: one did, and may have begun to write.
+        """
+        self._store.put(COMPLETE_NAME, document)
+        try:
+            claim.hold()
+        except PreconditionFailed:
+            for key, mine in ((COMPLETE_NAME, document), (SEAL_NAME, seal)):
+                with contextlib.suppress(ObjectNotFound):
+                    if mine is not None and self._store.get(key).data == mine:
+                        self._store.delete(key)
+            raise
+
+    def give_up(self, claim: Claim, error: BaseException) -> None:
+        """After an error: leave no claim that means nothing, and no marker of another push over a file of this one."""
+        with contextlib.suppress(RemoteError, LocalError):  # the first error is the one to tell
+            if claim.made and not self.has_written:
+                claim.release()
+            elif self.has_written and self._unmark_mixture() and isinstance(error, RemoteError):
+                hint = "push the one that is to stay again, with --force"
+                error.hint = f"a file of this push has landed there, so it is not complete: {hint}"
+
+    def _unmark_mixture(self) -> bool:
+        """Remove the marker of a push that took over, if a file that was under way here has landed under it. Whether one has."""
+        present = {info.key: info for info in self._store.list("")}
         marker = self._marker(present)
         for file in marker.files if marker is not None else ():
             mine, info = self.digests.get(file.name), present.get(file.name)
             if mine and info and mine.sha256 != file.sha256 and info.etag == self._etags.get(file.name):
                 self._store.delete(COMPLETE_NAME)
-                return
+                return True
+        return False
 
     def holds(self, key: str, data: bytes, present: Mapping[str, ObjectInfo]) -> bool:
         """Whether a small object lies there with just this content."""
@@ -195,11 +237,15 @@ class PushJob:
                 return reported(item, known, "there")
             digests = self._digest(item)
             kept: list[int] = []
+            there: list[int] = []
 
             def advance(size_bytes: int, sent: bool) -> None:
                 if not sent:
                     kept.append(size_bytes)
+                there.append(size_bytes)
                 self._tell(size_bytes)
+                if len(there) > 1 and sum(there) == item.stamp.size_bytes:
+                    claim.hold()  # it has taken a while, and after this it lands
 
             claim.hold()  # a push by force replaces this one, which must not write over it
             self.has_written = True
