@@ -108,9 +108,10 @@ def test_a_shell_runs_the_rewritten_words_and_no_others(vllm_venv, tmp_path, opt
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("vllm serve S3 --load-format runai_streamer", "--load-format runai_streamer is left as it is"),
+        ("vllm serve S3 --load-format runai_streamer", f"--load-format runai_streamer is left as it is: vLLM fetches {S3}"),
         ("vllm serve S3 --load-format=sharded_state", "--load-format sharded_state is left as it is"),
         ("vllm serve S3 --load_format dummy", "--load-format dummy is left as it is"),
+        ("vllm serve S3 --load-format pt", f"--load-format pt is left as it is: vLLM loads nothing from {S3} with it;"),
         ("vllm serve --port 9000 -- S3", "the model's name can't be replaced"),
         ("vllm serve --config CONFIG S3", "the model's name can't be replaced"),
     ],

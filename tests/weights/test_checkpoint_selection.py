@@ -182,8 +182,24 @@ def test_a_model_in_another_format_is_no_checkpoint(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({}))
     (tmp_path / "pytorch_model.bin").write_bytes(b"x")
     (tmp_path / "model.Q4_K_M.gguf").write_bytes(b"x")
-    with pytest.raises(IncompatibleError, match=r"has no safetensors files, only \.bin, \.gguf"):
+    with pytest.raises(IncompatibleError, match=r"has no safetensors files, only \.bin, \.gguf") as caught:
         glowplug.weights.open(str(tmp_path))
+    assert caught.value.hint == "convert the model to safetensors, or load it with the engine's own loader"
+
+
+def test_a_model_in_another_format_in_a_bucket_is_told_that_only_folders_are_loaded_so(tmp_path, range_server):
+    (tmp_path / "bucket" / "m").mkdir(parents=True)
+    (tmp_path / "bucket" / "m" / "pytorch_model.bin").write_bytes(b"x")
+    with pytest.raises(IncompatibleError, match=r"s3://bucket/m has no safetensors files, only \.bin") as caught:
+        glowplug.weights.open("s3://bucket/m", env=range_server(tmp_path).env)
+    assert "convert the model to safetensors; or copy it to the node and name that folder" in caught.value.hint
+
+
+def test_a_folder_without_any_weights_is_no_checkpoint(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(IncompatibleError, match=r"has no safetensors files$") as caught:
+        glowplug.weights.open(str(tmp_path))
+    assert caught.value.hint == "name the folder of a model"
 
 
 def test_weights_in_subfolders_alone_are_pointed_at(tmp_path):

@@ -37,6 +37,8 @@ PLUGIN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plugin
 
 _STREAMED = re.compile(r"(s3|https?)://", re.IGNORECASE)
 _OLDEST = (0, 21)
+_FROM_BUCKETS = ("runai_streamer", "runai_streamer_sharded", "modelexpress")
+"""What vLLM itself takes for a model in a bucket (``VllmConfig.try_verify_and_update_config``); it ends with any other format."""
 _PLUGIN = "glowplug"
 
 
@@ -74,7 +76,10 @@ def weights_request(
         return replace(request, uri=os.path.abspath(folder), is_remote=False) if folder and "://" not in model else None
     chosen = arguments.text("load-format") or "auto"
     if chosen.lower() not in ("auto", LOAD_FORMAT):
-        return replace(request, notice=f"--load-format {chosen} is left as it is: vLLM fetches {model} by itself")
+        alone = f"vLLM loads nothing from {model} with it; leave it out"
+        if chosen.lower() in _FROM_BUCKETS:
+            alone = f"vLLM fetches {model} by itself"
+        return replace(request, notice=f"--load-format {chosen} is left as it is: {alone}")
     new_words = _rewritten(words, arguments, _PLACEHOLDER, serve=serve)
     if not _says_the_same(new_words, arguments, serve=serve, cwd=command.cwd):
         return replace(request, notice=f"the model's name can't be replaced in this command: vLLM fetches {model} by itself")

@@ -142,6 +142,12 @@ def _instead_hint(ignored: dict[str, str], uri: str) -> str:
     nested = next((name for name in sorted(ignored) if name.endswith(_SUFFIX)), "")
     if nested:
         return f"name the folder of one model, such as {uri.rstrip('/')}/{nested.rpartition('/')[0]}"
+    if not ignored:
+        return "name the folder of a model"
+    if "://" in uri and not uri.lower().startswith("file:"):
+        return (
+            "convert the model to safetensors; or copy it to the node and name that folder, as other formats load from folders only"
+        )
     return "convert the model to safetensors, or load it with the engine's own loader"
 
 
