@@ -226,6 +226,22 @@ def test_a_file_of_another_hand_is_not_replaced_unless_forced(model, folder):
     assert files(folder) == files(model)
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_in_a_files_place_is_named_before_anything_is_fetched(model, folder, force):
+    (folder / SHARD).mkdir(parents=True)
+    source = Counting(model)
+    with pytest.raises(LocalError, match=f"{SHARD} can't be written: a folder is in its place"):
+        pulled(model, folder, source=source, force=force)
+    (folder / SHARD).rmdir()
+    (model / "code").mkdir()
+    (model / "code" / "modeling.py").write_text("pass")
+    (folder / "code").write_text("a file")
+    with pytest.raises(LocalError, match=r"modeling.py can't be written: a file is in the place of its folder"):
+        pulled(model, folder, source=source, force=force)
+    assert source.fetched == 0
+    assert not (folder / STATE_FOLDER).exists()
+
+
 def test_a_file_that_was_edited_after_the_pull_is_not_replaced(model, folder):
     pulled(model, folder)
     path = folder / "config.json"
@@ -250,7 +266,9 @@ def test_a_ring_of_the_least_size_will_do(model, folder):
     assert files(folder) == files(model)
 
 
-@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil", ".glowplug-pull/journal", "a//b", "x\0y"])
+@pytest.mark.parametrize(
+    "name", ["../evil", "/etc/evil", "a/../../evil", ".glowplug-pull/journal", "a//b", "x\0y", "config.json/x"]
+)
 def test_a_name_that_leads_elsewhere_is_refused(model, folder, name):
     source = LocalSource(model)
     checkpoint = open_checkpoint(source)

@@ -13,6 +13,7 @@ from glowplug.cli.options import AsJson, TrustedKeys
 from glowplug.cli.output import print_json, print_table, progress_bar
 from glowplug.cli.sealing import Algorithm, SigningKey, seal_signer, seal_verifier
 from glowplug.errors import UsageError
+from glowplug.printable import printable
 from glowplug.store import open_store
 from glowplug.units import count, format_bytes, format_seconds
 from glowplug.weights.checkpoint.opening import open_checkpoint
@@ -133,6 +134,6 @@ def _report(pushed: Pushed, url: str, *, dry_run: bool) -> None:
         wrote = [name for name, written in ((SEAL_NAME, pushed.sealed), (COMPLETE_NAME, pushed.marked)) if written]
         print(f"  wrote {' and '.join(wrote)}")
     for name in pushed.left:
-        print(f"note: {url} also holds {name}, which is no part of this checkpoint")
+        print(f"note: {url} also holds {printable(name)}, which is no part of this checkpoint")
     for note in pushed.notes:
-        print(f"note: {note}")
+        print(f"note: {printable(note)}")

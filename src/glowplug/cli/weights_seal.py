@@ -16,6 +16,7 @@ from glowplug.cli.options import AsJson, TrustedKeys, Uri
 from glowplug.cli.output import print_json, progress_bar
 from glowplug.cli.sealing import Algorithm, SigningKey, seal_signer, seal_verifier
 from glowplug.errors import Unsigned
+from glowplug.printable import printable
 from glowplug.units import count, format_bytes, format_seconds
 from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.fetch.settings import s3_environment
@@ -113,7 +114,7 @@ def _check(
             raise typer.Exit(1)
     elif differences:
         for name, start, end in differences[1:]:
-            print(f"{names[name]}: bytes {start} to {end - 1} are not those that were sealed")
+            print(f"{printable(names[name])}: bytes {start} to {end - 1} are not those that were sealed")
         raise refusal(differences, lambda name: names[name])
     else:
         print(f"{source.uri} is as it was sealed: {format_bytes(checkpoint.size_bytes)} in {format_seconds(seconds)}")

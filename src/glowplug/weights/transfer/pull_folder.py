@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from glowplug.errors import IntegrityError, LocalError
@@ -69,7 +70,7 @@ def placed_files(
         force: let files of another hand be replaced.
 
     Raises:
-        LocalError: a file of another hand is in the way, and ``force`` is not set.
+        LocalError: a file of another hand is in the way, and ``force`` is not set; or a folder, whatever is set.
     """
     marked = marker.by_name if marker is not None else {}
     journal.note_own(
@@ -82,8 +83,12 @@ def placed_files(
         name = item.file.name
         try:
             status = os.lstat(folder / name)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             continue
+        except NotADirectoryError:
+            raise _in_the_way(folder / name, "a file is in the place of its folder") from None
+        if stat.S_ISDIR(status.st_mode):
+            raise _in_the_way(folder / name, "a folder is in its place")
         if journal.is_placed(name, item.version, status):
             there.add(name)
         elif journal.is_own(name, status):
@@ -96,6 +101,10 @@ def placed_files(
             hint = "pull to another folder, or replace what is there with --force"
             raise LocalError(f"{path} is there already, and was not pulled", object=str(path), hint=hint)
     return there
+
+
+def _in_the_way(path: Path, why: str) -> LocalError:
+    return LocalError(f"{path} can't be written: {why}", object=str(path), hint="move it, or pull to another folder")
 
 
 def remove_old(folder: Path, journal: Journal, wanted: list[Wanted]) -> None:

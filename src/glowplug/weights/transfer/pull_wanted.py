@@ -13,6 +13,7 @@ from glowplug.weights.transfer.pull_journal import STATE_FOLDER, Version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
     from glowplug.weights.base import Checkpoint, Entry, Source
     from glowplug.weights.seals.seal import Seal
@@ -70,16 +71,18 @@ def wanted_files(
         found.append(
             Wanted(file, pieces, Version(entry.size_bytes, entry.etag, block_bytes, "" if sealed else digests.get(entry.name, "")))
         )
+    names = {item.file.name for item in found}
     for item in found:
-        _refuse_name(item.file, source)
+        _refuse_name(item.file, source, names)
     return found
 
 
-def _refuse_name(file: WeightFile, source: Source) -> None:
-    """A name decides where bytes are written, and comes from whoever writes to the store."""
+def _refuse_name(file: WeightFile, source: Source, names: AbstractSet[str]) -> None:
+    """A name decides where bytes are written, and comes from whoever writes to the store; one that is another's folder can't be."""
     parts = file.name.split("/")
     if (
-        "\0" in file.name
+        any("/".join(parts[:depth]) in names for depth in range(1, len(parts)))
+        or "\0" in file.name
         or parts[0] == STATE_FOLDER
         or any(part in {"", ".", ".."} or len(part.encode("utf-8", "surrogateescape")) > 255 for part in parts)
     ):
