@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from commands import weights
 from weights_samples import write_checkpoint
 
 from glowplug.store import open_store
@@ -122,9 +123,7 @@ def test_an_object_that_was_replaced_is_pulled_anew_and_the_others_are_kept(pull
 
 
 def test_a_place_where_nothing_is_ends_in_one_line(seaweedfs, tmp_path):
-    command = [sys.executable, "-m", "glowplug", "weights", "pull", f"s3://{seaweedfs.bucket}/nothing", str(tmp_path / "p")]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)} | seaweedfs.env
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    ended = weights("pull", f"s3://{seaweedfs.bucket}/nothing", tmp_path / "p", env={"HOME": str(tmp_path)} | seaweedfs.env)
     assert ended.returncode == 1
     assert "nothing" in ended.stderr
     assert "Traceback" not in ended.stderr

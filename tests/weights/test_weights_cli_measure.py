@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from commands import weights
 from weights_samples import write_checkpoint
 
 from glowplug.cache.keys import PrivateKey
@@ -32,12 +33,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def glowplug(tmp_path):
-    def run(*words, **env):
-        command = [sys.executable, "-m", "glowplug", "weights", *map(str, words)]
-        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "COLUMNS": "80"} | env
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-
-    return run
+    return lambda *words, **env: weights(*words, env={"HOME": str(tmp_path), "COLUMNS": "80"} | env)
 
 
 def size_of(model):
@@ -146,10 +142,12 @@ def test_a_page_of_every_tensor_is_read():
 
 
 @pytest.mark.parametrize("words", [["bench", "--seconds", "0.1"], ["stream"], ["inspect", "--tensors"], ["inspect", "--json"]])
-def test_output_in_ascii_is_no_reason_to_end(glowplug, tmp_path, words):
+def test_output_in_ascii_is_no_reason_to_end(tmp_path, words):
     folder = tmp_path / os.fsdecode(b"mod\xc3\xa8le-\xff")
     write_checkpoint(folder, files=1, tensors=2)
-    ended = glowplug(words[0], folder, *words[1:], PYTHONIOENCODING="ascii")
+    command = [sys.executable, "-m", "glowplug", "weights", words[0], str(folder), *words[1:]]
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONIOENCODING": "ascii"}
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert ended.returncode == 0, ended.stderr
     if words[-1] == "--json":
         assert json.loads(ended.stdout)["uri"] == str(folder)
