@@ -8,16 +8,19 @@ which JSON) and by mutators of our own (``fuzz_mutators``), from a fixed seed. A
 - something was opened for writing, made, renamed, linked, removed or changed outside of its live folder (``fuzz_watch``), or the
   canary folder beside it is another one afterwards;
 - anything was raised but a ``GlowplugError``, also a MemoryError: each process may have 2 GiB of addresses;
-- it was accepted, and the tree is not what the manifest says; or refused, and the live folder is another one than before.
+- it was accepted, and the tree is not what the manifest says; or refused, and the live folder is another one than before;
+- ``cache verify``, which looks at every fifth bundle first, has said something else of it than the restore.
 
 Peak memory is each process's own (VmHWM): the fuzzer, hypothesis and the bombs are in it.
 
     python -m benchmarks.fuzz_bundles --cases 100000 --folder /dev/shm
+    python -m benchmarks.fuzz_bundles --case "('pack', 439955986, [], 4, [])"
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import base64
 import contextlib
 import hashlib
@@ -56,7 +59,7 @@ from glowplug.cache.repository import Repository
 from glowplug.cache.restore import restore
 from glowplug.cache.trust import PAYLOAD_TYPE, Trust
 from glowplug.cache.verify import verify_shelf
-from glowplug.errors import GlowplugError
+from glowplug.errors import GlowplugError, IntegrityError
 from glowplug.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -210,22 +213,31 @@ class Fuzzer:
     def _restore(self, store: MemoryStore, chance: random.Random) -> str:
         """What a start does, and now and then what ``cache verify`` does before it."""
         repository = Repository(store)
-        deadline = Deadline(30, step="restore")
-        good = chance.random() < 0.8 or not any(
+        looked = chance.random() >= 0.8
+        refused = looked and any(
             finding.problem for shelf in repository.shelves() for finding in verify_shelf(repository, shelf, _TRUST)
         )
+        try:
+            manifest = self._choose_and_restore(repository, chance)
+        except IntegrityError:
+            assert refused or not looked, "verify has accepted what was not restored"
+            raise
+        for entry in manifest.files:
+            data = (self._live / entry.path).read_bytes()
+            assert hashlib.sha256(data).hexdigest() == entry.sha256, f"{entry.path} is not what its digest says"
+        assert not refused, "verify has refused what was restored"
+        return "restored"
+
+    def _choose_and_restore(self, repository: Repository, chance: random.Random) -> Manifest:
+        deadline = Deadline(30, step="restore")
         pointer = repository.latest(_DIGEST)
         assert pointer is not None
         manifest = choose(repository, _DIGEST, pointer, _TRUST, live_base=None, deadline=deadline).manifest
         assert manifest is not None
         in_use = chance.random() < 0.3
         key = layout.pack_key(_DIGEST, manifest.pack.sha256)
-        restore(store, key, manifest, self._live, deadline=deadline, in_use=lambda: in_use)
-        for entry in manifest.files:
-            data = (self._live / entry.path).read_bytes()
-            assert hashlib.sha256(data).hexdigest() == entry.sha256, f"{entry.path} is not what its digest says"
-        assert good, "verify has refused what was restored"
-        return "restored"
+        restore(repository.store, key, manifest, self._live, deadline=deadline, in_use=lambda: in_use)
+        return manifest
 
     def _signed(self, chance: random.Random, value: Any) -> str:
         tree: Any = json.loads(_sign(Manifest(_ENVELOPE, tuple(_entries()), PackInfo("0" * 64, 1), None, "", "").document))
@@ -304,6 +316,19 @@ def work(cases: int, start: int, folder: Path) -> dict[str, Any]:
     return {"cases": done, "failures": fuzzer.failures, "peak_bytes": peak, "outcomes": dict(fuzzer.outcomes)}
 
 
+def replay(cases: list[str], folder: Path) -> int:
+    """Run these cases alone, and say what came of each; 1 if one has failed."""
+    with tempfile.TemporaryDirectory(prefix="glowplug-fuzz-", dir=folder) as scratch:
+        fuzzer = Fuzzer(Path(scratch))
+        for case in cases:
+            try:
+                fuzzer.case(*ast.literal_eval(case))
+            except Exception as error:  # noqa: BLE001  said, and the next case is another one
+                fuzzer.failures.append(f"{type(error).__name__}: {error}")
+    print(json.dumps({"failures": fuzzer.failures, "outcomes": fuzzer.outcomes}, indent=1))
+    return 1 if fuzzer.failures else 0
+
+
 def main() -> int:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -312,11 +337,14 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="2,000 cases, nothing is written")
+    parser.add_argument("--case", action="append", default=[], help="this case alone, as a result names it; may be given again")
     parser.add_argument("--worker", type=int, default=-1, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker >= 0:
         print(json.dumps(work(options.cases, options.seed * 1000 + options.worker, options.folder)))
         return 0
+    if options.case:
+        return replay(options.case, options.folder)
     cases = 2000 if options.quick else options.cases
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="glowplug-fuzz-", dir=options.folder) as scratch:

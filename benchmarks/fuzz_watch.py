@@ -40,6 +40,7 @@ class Watch:
     def __init__(self) -> None:
         self.escapes: list[str] = []
         self._allowed = ""
+        sys.dont_write_bytecode = True  # of a module that a case is the first to load
         sys.addaudithook(self._heard)
 
     def arm(self, folder: Path) -> None:

@@ -86,7 +86,7 @@ def test_at_most_200_are_read_those_that_were_published_last():
 
         def read_into(self, *args, **rest):
             Counting.reads += 1
-            super().read_into(*args, **rest)
+            return super().read_into(*args, **rest)
 
     store = Counting()
     nearest = put(store, like(arguments={"a": 2}))
@@ -110,7 +110,7 @@ class Slow(MemoryStore):
     def read_into(self, key, start, buffer, *, if_match=None):
         if self.quick not in key:
             self.over.wait(60)
-        super().read_into(key, start, buffer, if_match=if_match)
+        return super().read_into(key, start, buffer, if_match=if_match)
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ class Counting(MemoryStore):
 
     def read_into(self, key, start, buffer, *, if_match=None):
         self._ask(key)
-        super().read_into(key, start, buffer, if_match=if_match)
+        return super().read_into(key, start, buffer, if_match=if_match)
 
     def list(self, prefix):
         self._ask(prefix)

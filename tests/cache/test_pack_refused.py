@@ -85,6 +85,12 @@ def test_a_truncated_pack(store, tmp_path, live, kept):
     assert refused(store, live, "is truncated").object == key
 
 
+@pytest.mark.parametrize("more", [b"x", b"\x50\x2a\x4d\x18" + bytes(4)], ids=["a byte", "an empty frame"])
+def test_a_pack_with_something_after_its_end(store, tmp_path, live, more):
+    key = damaged(store, tmp_path, lambda pack: pack + more)
+    assert refused(store, live, "is too long").object == key
+
+
 def test_a_pack_whose_stream_ends_early(store, live):
     """The manifest agrees with the object's length, and yet there is not enough in it."""
     pack = compress(member("vllm/a"))

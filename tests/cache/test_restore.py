@@ -126,7 +126,7 @@ class CountingStore(MemoryStore):
 
     def read_into(self, key, begin, buffer, *, if_match=None):
         self.reads += 1
-        super().read_into(key, begin, buffer, if_match=if_match)
+        return super().read_into(key, begin, buffer, if_match=if_match)
 
 
 @pytest.fixture
@@ -296,7 +296,7 @@ class StuckStore(MemoryStore):
     def read_into(self, key, begin, buffer, *, if_match=None):
         self.asked.set()
         self.let_go.wait(20)
-        super().read_into(key, begin, buffer, if_match=if_match)
+        return super().read_into(key, begin, buffer, if_match=if_match)
 
 
 @pytest.fixture
@@ -383,7 +383,7 @@ def test_a_store_that_breaks_off_leaves_nothing(live, tmp_path):
         def read_into(self, key, begin, buffer, *, if_match=None):
             if begin:
                 raise Unreachable("connection reset", object=key)
-            super().read_into(key, begin, buffer, if_match=if_match)
+            return super().read_into(key, begin, buffer, if_match=if_match)
 
     store = Broken()
     publish(store, make_tree(tmp_path / "source", {"vllm/big": os.urandom(9 * MIB)}))

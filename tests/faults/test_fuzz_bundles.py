@@ -52,6 +52,15 @@ def test_some_hundred_cases_find_nothing(tmp_path):
     assert found["outcomes"]["pack: BadPack"] > 0
 
 
+def test_what_it_has_found_once_stays_mended(tmp_path):
+    """Packs with a frame after their end, which a restore took and verify refused, and keys for which OpenSSL had no words."""
+    packs = ["('pack', 4091744726, [], 4, [])", "('pack', 439955986, [], 4, [])", "('pack', 48522465, [], 4, [])"]
+    keys = ["('key', 1615216264, [2, 2, 2], 2, [])", "('key', 3699528962, [3], 0, 0)"]
+    cases = [word for case in [*packs, *keys] for word in ("--case", case)]
+    found = json.loads(run("-m", "benchmarks.fuzz_bundles", *cases, "--folder", str(tmp_path)))
+    assert found == {"failures": [], "outcomes": {"pack: BadPack": 3, "key: UsageError": 2}}
+
+
 def test_whatever_happens_elsewhere_is_seen(tmp_path):
     fine, *seen = run("-c", _ESCAPES, str(tmp_path)).split()
     assert fine == "0"

@@ -334,7 +334,7 @@ def test_a_range_that_breaks_off_is_read_again_from_its_beginning():
     part = b"HTTP/1.1 206 X\r\nContent-Length: 8\r\nContent-Range: bytes 2-9/20\r\n\r\n"
     with Stub(Script(part + b"XXXX", "reset"), Script(part + b"23456789")) as stub:
         buffer = bytearray(8)
-        stub.store().read_into("k", 2, memoryview(buffer), if_match='"1"')
+        assert stub.store().read_into("k", 2, memoryview(buffer), if_match='"1"') == 20
     assert buffer == b"23456789"
     assert [seen.headers["range"] for seen in stub.seen] == ["bytes=2-9"] * 2
     assert [seen.headers["if-match"] for seen in stub.seen] == ['"1"'] * 2
@@ -361,8 +361,16 @@ def test_a_server_without_ranges_is_an_error():
 def test_the_whole_object_in_place_of_a_range_that_is_the_whole_object_is_fine():
     with Stub(reply(200, b"0123456789")) as stub:
         buffer = bytearray(10)
-        stub.store().read_into("k", 0, memoryview(buffer))
+        assert stub.store().read_into("k", 0, memoryview(buffer)) == 10
     assert buffer == b"0123456789"
+
+
+@pytest.mark.parametrize("total", ["*", "", "twenty", "9" * 5000])
+def test_a_server_that_does_not_tell_the_whole_length_is_fine(total):
+    with Stub(reply(206, b"23456789", Content_Range=f"bytes 2-9/{total}")) as stub:
+        buffer = bytearray(8)
+        assert stub.store().read_into("k", 2, memoryview(buffer)) is None
+    assert buffer == b"23456789"
 
 
 def test_a_changed_object_is_told_from_a_lost_write():

@@ -36,7 +36,7 @@ class ObjectStream:
     Args:
         store: where it is.
         key: which object.
-        size_bytes: its length, as its signed manifest says; a shorter object raises BadPack, a longer one is read so far.
+        size_bytes: its length, as its signed manifest says; an object of another length raises BadPack.
         deadline: checked while waiting for a range.
     """
 
@@ -65,7 +65,7 @@ class ObjectStream:
         """The next bytes, at most ``size`` (-1: all of a range), as a view that stays valid; empty at the end.
 
         Raises:
-            BadPack: the object is shorter than its manifest says.
+            BadPack: the object is shorter or longer than its manifest says.
             RemoteError: the store did not deliver.
             DeadlineExceeded: the time is up, or the reading was called off.
         """
@@ -92,21 +92,21 @@ class ObjectStream:
     def _wait(self, range_: _Range) -> memoryview:
         while not range_.ready.wait(_POLL_S):
             self._deadline.check()
-        if isinstance(range_.error, Unreachable):
-            self._explain(range_.error)
+        if isinstance(range_.error, Unreachable):  # a range past the end of what is too short, or a store that does not answer
+            self._check_length(self._store.head(self._key).size_bytes)
         if range_.error is not None:
             raise range_.error
+        self._check_length(range_.object_bytes)
         return range_.buffer
 
-    def _explain(self, error: Unreachable) -> None:
-        """Tell an object that is too short, which its writer must answer for, from a store that does not answer."""
-        found = self._store.head(self._key).size_bytes
-        if found < self._size_bytes:
+    def _check_length(self, found_bytes: int | None) -> None:
+        if found_bytes is not None and found_bytes != self._size_bytes:
+            problem = "is truncated" if found_bytes < self._size_bytes else "is too long"
             raise BadPack(
-                f"{self._key} is truncated: it has {found} bytes, its manifest says {self._size_bytes}",
+                f"{self._key} {problem}: it has {found_bytes} bytes, its manifest says {self._size_bytes}",
                 object=self._key,
                 hint=NOT_USED,
-            ) from error
+            )
 
     def _serve(self) -> None:
         """A reader thread's life: fetch what is wanted until there is nothing more."""
@@ -118,12 +118,13 @@ class ObjectStream:
 class _Range:
     """A part of the object, wanted or there."""
 
-    __slots__ = ("buffer", "error", "length", "ready", "start", "unwanted")
+    __slots__ = ("buffer", "error", "length", "object_bytes", "ready", "start", "unwanted")
 
     def __init__(self, start: int, length: int) -> None:
         self.start = start
         self.length = length
         self.buffer = memoryview(b"")
+        self.object_bytes: int | None = None
         self.error: BaseException | None = None
         self.ready = threading.Event()
         self.unwanted = False
@@ -131,7 +132,7 @@ class _Range:
     def fetch(self, store: Store, key: str) -> None:
         buffer = memoryview(bytearray(self.length))
         try:
-            store.read_into(key, self.start, buffer)
+            self.object_bytes = store.read_into(key, self.start, buffer)
             self.buffer = buffer
         except BaseException as error:  # noqa: BLE001  carried to the reading thread, which raises it
             self.error = error

@@ -92,15 +92,16 @@ class NodeStore:
             return self._manifest(key, match[3])
         return self._ask(lambda: self._inner.get(key))
 
-    def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> None:
+    def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> int | None:
         """See ``Store.read_into``. Packs come from the node if it has them, and go to it on the way if not."""
         match = _KEY.fullmatch(key)
         name = match[4] if match is not None and if_match is None else None
-        if name and self._from_node(name, start, buffer):
-            return
-        self._ask(lambda: self._inner.read_into(key, start, buffer, if_match=if_match))
-        if name:
-            self._to_node(name, start, buffer)
+        size_bytes = self._from_node(name, start, buffer) if name else None
+        if size_bytes is None:
+            size_bytes = self._ask(lambda: self._inner.read_into(key, start, buffer, if_match=if_match))
+            if name:
+                self._to_node(name, start, buffer)
+        return size_bytes
 
     def head(self, key: str) -> ObjectInfo:
         """See ``Store.head``."""
@@ -217,15 +218,15 @@ class NodeStore:
 
     # --- packs
 
-    def _from_node(self, name: str, start: int, buffer: memoryview) -> bool:
-        """Fill the buffer from the node's pack, if it has one and that is good."""
+    def _from_node(self, name: str, start: int, buffer: memoryview) -> int | None:
+        """Fill the buffer from the node's pack, and return the pack's length; None if it has none that is good."""
         with self._lock:
             if name not in self._checks:
                 self._checks[name] = check_pack(self._folder, name)
                 if self._checks[name] is not None:
                     self._note_use(name)
             check = self._checks[name]
-        return check is not None and check.read(self._folder, name, start, buffer.cast("B"))
+        return check.size_bytes if check is not None and check.read(self._folder, name, start, buffer.cast("B")) else None
 
     def _to_node(self, name: str, start: int, buffer: memoryview) -> None:
         """Keep a range that was fetched."""

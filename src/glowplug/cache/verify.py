@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from glowplug.cache import layout
 from glowplug.cache.deadline import unbounded
 from glowplug.cache.fetch import ObjectStream
-from glowplug.cache.manifest import NOT_USED
 from glowplug.cache.pack import read_pack
-from glowplug.errors import BadPack, GlowplugError
+from glowplug.errors import GlowplugError
 from glowplug.units import MIB
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def check_pack(
     progress: Callable[[int], None] = lambda _: None,
     deadline: Deadline | None = None,
 ) -> None:
-    """Read a pack to its end and check every file's digest, and that its stored length is the manifest's.
+    """Read a pack to its end as a restore does: its length, every header and every file's digest are compared.
 
     Raises:
         BadPack: it is not what the manifest says.
@@ -87,9 +86,6 @@ def check_pack(
         DeadlineExceeded: the time is up.
     """
     key = layout.pack_key(manifest.envelope.digest, manifest.pack.sha256)
-    found = repository.store.head(key).size_bytes
-    if found != manifest.pack.size_bytes:
-        raise BadPack(f"{key} has {found} bytes, its manifest says {manifest.pack.size_bytes}", object=key, hint=NOT_USED)
     with ObjectStream(repository.store, key, manifest.pack.size_bytes, deadline=deadline or unbounded("verify")) as source:
         for _, piece in read_pack(manifest.files, source, name=key, slab=itertools.repeat(bytearray(MIB)).__next__):
             progress(len(piece))

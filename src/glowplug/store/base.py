@@ -61,10 +61,13 @@ class Store(Protocol):
         """
         ...
 
-    def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> None:
+    def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> int | None:
         """Fill the whole buffer with the object's bytes from ``start`` on (0-based), in one request and without a further copy.
 
         An empty buffer returns at once, without a request.
+
+        Returns:
+            The length of the whole object, which comes along with the bytes; None where that was not said.
 
         Raises:
             ObjectNotFound: no such key.

@@ -74,14 +74,15 @@ class LocalStore:
             temporary.sweep(spool, _ANY)
         return spool
 
-    def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> None:
+    def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> int | None:
         """See ``Store.read_into``. The bytes go from the page cache into the buffer (``preadv``)."""
         path = self._path(key)
         view = buffer.cast("B")
         if not view.nbytes:
-            return
+            return None
         with local_errors.named(str(path)), _opened(path) as fd:
-            if if_match is not None and _etag(os.fstat(fd)) != if_match:
+            status = os.fstat(fd)
+            if if_match is not None and _etag(status) != if_match:
                 raise ObjectChanged(f"{path} has changed since it was looked up", object=str(path), hint="look it up again")
             filled = 0
             while filled < view.nbytes:
@@ -90,6 +91,7 @@ class LocalStore:
                     ends = f"{path} ends at byte {start + filled}, before the range that was asked for"
                     raise Unreachable(ends, object=str(path), hint="the object is not what was expected; publish it again")
                 filled += count
+            return status.st_size
 
     def get(self, key: str) -> Blob:
         """See ``Store.get``."""

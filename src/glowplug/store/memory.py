@@ -47,12 +47,12 @@ class MemoryStore:
         """None: there is no folder to move files from."""
         return None
 
-    def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> None:
+    def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> int | None:
         """See ``Store.read_into``."""
         check_key(key)
         view = buffer.cast("B")
         if not view.nbytes:
-            return
+            return None
         entry = self._entry(key)
         if if_match is not None and entry.etag != if_match:
             raise ObjectChanged(f"{key} has changed since it was looked up", object=key, hint="look it up again")
@@ -60,6 +60,7 @@ class MemoryStore:
         if part.nbytes != view.nbytes:
             raise Unreachable(f"{key} ends at byte {len(entry.data)}, before the range that was asked for", object=key)
         view[:] = part
+        return len(entry.data)
 
     def get(self, key: str) -> Blob:
         """See ``Store.get``."""

@@ -41,6 +41,7 @@ _SHA256 = "x-amz-meta-glowplug-sha256"
 _PROBE_KEY = f"{RESERVED}/conditional-writes"
 _IMPOSSIBLE_ETAG = '"00000000000000000000000000000000"'
 _IF_ABSENT = {"If-None-Match": "*"}
+_MOST_DIGITS = 20  # of a length
 _WHOLE_HINT = "use a server that answers ranges, as S3 does"
 
 
@@ -81,30 +82,31 @@ class S3Store:
         """None: a file is copied to the server in any case."""
         return None
 
-    def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> None:
+    def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> int | None:
         """See ``Store.read_into``. A range that breaks off is read again from its beginning."""
         check_key(key)
         view = buffer.cast("B")
         if not view.nbytes:
-            return
+            return None
         last = start + view.nbytes - 1
         headers = {"Range": f"bytes={start}-{last}"} | ({"If-Match": if_match} if if_match else {})
         name = self._name(key)
 
-        def consume(reply: s3_http.Reply) -> None:
-            length = int(reply.header("Content-Length") or -1)
-            if reply.status == 200 and not (start == 0 and length == view.nbytes):
+        def consume(reply: s3_http.Reply) -> int | None:
+            total = reply.header("Content-Length")
+            if reply.status == 200 and not (start == 0 and total == str(view.nbytes)):
                 raise Unreachable(f"{self._client.endpoint.origin} ignores the range of {name}", object=name, hint=_WHOLE_HINT)
             if reply.status == 206:
-                sent, _, _total = reply.header("Content-Range").partition("/")
+                sent, _, total = reply.header("Content-Range").partition("/")
                 if sent != f"bytes {start}-{last}":
                     raise Unreachable(f"{name} ends before the range that was asked for: got {sent or 'no range'}", object=name)
             if reply.fill(view) != view.nbytes:
                 raise s3_http.Broken("the answer was cut short")
             reply.read()  # nothing is left; this tells the connection so
+            return int(total) if total.isdecimal() and len(total) < _MOST_DIGITS else None  # "*" is allowed, and says nothing
 
         with self._refusals(key, pinned=if_match is not None):
-            self._client.call("GET", self._whole(key), consume, headers=headers, expect=frozenset({200, 206}))
+            return self._client.call("GET", self._whole(key), consume, headers=headers, expect=frozenset({200, 206}))
 
     def get(self, key: str) -> Blob:
         """See ``Store.get``."""
