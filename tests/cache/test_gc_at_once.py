@@ -1,12 +1,15 @@
 """Collections beside publishers and readers, all processes of their own, on a folder and on a real S3 server.
 
 What is old goes while it is being replaced. Readers may find a miss; what they find is never a part of a generation.
+
+A publication must not outlast the grace period. How long one takes is up to the machine, so no clock decides here: what was
+written before the oldest publication under way began is past the grace period, and everything since is not.
 """
 
-import json
 import os
 import subprocess
 import sys
+import time
 import uuid
 
 import pytest
@@ -16,64 +19,61 @@ from glowplug.cache.repository import Repository
 from glowplug.cache.verify import verify_generation
 from glowplug.store import open_store
 
-GRACE_S = 3.0
-RUN_S = 8.0
+ENOUGH = {"published": 4, "found": 4, "removed generation": 2, "removed pack": 2}
 
 COMMON = """
-import json, os, pathlib, sys, time
+import os, pathlib, sys, time
 sys.path.insert(0, sys.argv[1])
 from cache_samples import *
 from glowplug.cache.gc import Limits, plan, store_now_s
 from glowplug.cache.sweep import sweep
 from glowplug.cache.verify import verify_generation
-from glowplug.errors import GlowplugError
 from glowplug.store import open_store
 store = open_store(sys.argv[2], env=os.environ)
-repository, folder, end = Repository(store), pathlib.Path(sys.argv[3]), time.monotonic() + float(sys.argv[4])
+repository, folder, name = Repository(store), pathlib.Path(sys.argv[3]), sys.argv[4]
+log = open(folder / f"{name}.log", "w", buffering=1)
+more = lambda: not (folder / "enough").exists()
 """
 
 PUBLISHER = (
     COMMON
     + """
-slowest, published = 0.0, 0
-while time.monotonic() < end:
-    tree = make_tree(folder, {"inductor/a.so": os.urandom(3000), "inductor/b.so": os.urandom(3000)})
-    begun = time.monotonic()
-    published += publish(store, tree).published
-    slowest = max(slowest, time.monotonic() - begun)
-    time.sleep(0.05)
-print(json.dumps({"slowest_s": slowest, "published": published}))
+while more():
+    begun, half = folder / f"{name}.begun", folder / f"{name}.half"
+    half.write_text(str(store_now_s(store)))
+    half.replace(begun)
+    tree = make_tree(folder / name, {"inductor/a.so": os.urandom(3000), "inductor/b.so": os.urandom(3000)})
+    if publish(store, tree).published:
+        print("published", file=log)
 """
 )
 
 READER = (
     COMMON
     + """
-problems, found, missed = set(), 0, 0
-while time.monotonic() < end:
+while more():
     pointer = repository.latest(DIGEST)
-    if pointer is None:
-        missed += 1
-        continue
-    problem = verify_generation(repository, DIGEST, pointer.generation, TRUST).problem
-    found += not problem
-    if problem and repository.latest(DIGEST) == pointer:
-        problems.add(problem)
-print(json.dumps({"found": found, "missed": missed, "problems": sorted(problems)}))
+    problem = "missed" if pointer is None else verify_generation(repository, DIGEST, pointer.generation, TRUST).problem
+    if not problem:
+        print("found", file=log)
+    elif pointer is not None and repository.latest(DIGEST) == pointer:
+        print(f"problem: {problem}", file=log)
 """
 )
 
 COLLECTOR = (
     COMMON
     + """
-grace_s, removed = float(sys.argv[5]), []
-while time.monotonic() < end:
-    now_s = store_now_s(store)
+grace_s = 3600.0
+while more():
+    begun = [float(path.read_text()) for path in folder.glob("*.begun")]
+    if len(begun) < 2:
+        continue
+    now_s = min(begun) - 1 + grace_s  # S3 tells whole seconds
     limits = Limits(keep=1, grace_s=grace_s, max_age_s=grace_s, max_bytes=0)
-    removals = list(plan(repository, TRUST, limits, now_s=now_s))
-    removed += [removal.kind for removal in sweep(repository, removals, grace_s=grace_s, now_s=now_s)]
-    time.sleep(0.05)
-print(json.dumps({"removed": {kind: removed.count(kind) for kind in set(removed)}}))
+    for removal in sweep(repository, list(plan(repository, TRUST, limits, now_s=now_s)), grace_s=grace_s, now_s=now_s):
+        print(f"removed {removal.kind}", file=log)
+    time.sleep(0.05)  # which leaves the publishers some of a small machine
 """
 )
 
@@ -90,29 +90,26 @@ def place(request, tmp_path):
 def test_publishers_readers_and_collections_at_once(place, tmp_path):
     url, env = place
 
-    def begin(code, name, *words):
-        command = [sys.executable, "-c", code, os.path.dirname(__file__), url, tmp_path / name, str(RUN_S), *words]
-        return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def begin(code, name):
+        command = [sys.executable, "-c", code, os.path.dirname(__file__), url, tmp_path, name]
+        return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
 
-    publishers = [begin(PUBLISHER, f"publisher{number}") for number in range(2)]
-    readers = [begin(READER, "reader")]
-    collectors = [begin(COLLECTOR, f"collector{number}", str(GRACE_S)) for number in range(2)]
-    told = {}
-    for child in (*publishers, *readers, *collectors):
-        out, error = child.communicate(timeout=120)
-        assert child.returncode == 0, error
-        told[child.pid] = json.loads(out)
+    def lines():
+        return [line for path in tmp_path.glob("*.log") for line in path.read_text().splitlines()]
 
-    removed = [told[child.pid]["removed"] for child in collectors]
-    assert sum(each.get("generation", 0) for each in removed) > 0
-    assert sum(each.get("pack", 0) for each in removed) > 0
-    assert sum(told[child.pid]["found"] for child in readers) > 0
-    assert sum(told[child.pid]["published"] for child in publishers) > 2
-    problems = [problem for child in readers for problem in told[child.pid]["problems"]]
+    code_of = {"publisher1": PUBLISHER, "publisher2": PUBLISHER, "reader": READER, "collector1": COLLECTOR, "collector2": COLLECTOR}
+    children = [begin(code, name) for name, code in code_of.items()]
+    try:
+        while any(lines().count(what) < number for what, number in ENOUGH.items()) and not any(map(subprocess.Popen.poll, children)):
+            time.sleep(0.1)
+    finally:
+        (tmp_path / "enough").touch()
+        ended = [(child.communicate()[1], child.returncode) for child in children]
+    assert ended == [("", 0)] * len(children)
+
+    problems = [line for line in lines() if line.startswith("problem")]
     repository = Repository(open_store(url, env=env))
     pointer = repository.latest(DIGEST)
     if pointer is not None:
         problems.append(verify_generation(repository, DIGEST, pointer.generation, TRUST).problem)
-    if any(problems) and max(told[child.pid]["slowest_s"] for child in publishers) > GRACE_S - 1:  # S3 tells whole seconds
-        pytest.skip("this machine is too slow for the grace period, which a publication must not outlast")
     assert not any(problems)
