@@ -64,7 +64,7 @@ class Launcher:
     """``launcher.py --fork``, and the way to ask it. A context manager."""
 
     def __enter__(self) -> Self:
-        environment = os.environ | {"PYTHONPATH": str(Path(glowplug.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = os.environ | {"PYTHONPATH": str(Path(glowplug.__file__).parents[1])}
         self._folder = Path(tempfile.mkdtemp(prefix="glowplug-faults-"))
         os.mkfifo(self._folder / "alive")
         self._process = subprocess.Popen(

@@ -158,7 +158,7 @@ class Program:
             "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin:/sbin",
             "LC_ALL": "C.UTF-8",
             "PYTHONPATH": str(SOURCE),
-            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPYCACHEPREFIX": os.environ["PYTHONPYCACHEPREFIX"],
             **NO_AWS,
             **self.extra,
         }
