@@ -2,11 +2,11 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 
 import pytest
 
@@ -68,19 +68,33 @@ time.sleep(60)
             assert str(live.path) == held
 
 
-def test_the_engine_does_not_inherit_the_lock(tmp_path):
+def test_what_an_engine_leaves_running_keeps_no_folder(tmp_path):
     with claim(tmp_path, ENVELOPE_DIGEST):
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], close_fds=False)
+        child = subprocess.Popen(["sleep", "60"], close_fds=False)
     try:
-        names = []
-        while NAME not in names and len(names) < 100:  # the kernel closes the child's descriptors a moment after it began
-            with claim(tmp_path, ENVELOPE_DIGEST) as live:
-                names.append(live.path.name)
-            time.sleep(0.01)
-        assert names[-1] == NAME
+        with claim(tmp_path, ENVELOPE_DIGEST) as live:
+            assert live.path.name == NAME
     finally:
         child.kill()
         child.wait()
+
+
+def test_what_is_spawned_by_the_way_does_not_keep_the_folder_of_a_holder_that_was_killed(tmp_path):
+    code = """
+import os, pathlib, subprocess, sys
+from glowplug.cache.live import claim
+live = claim(pathlib.Path(sys.argv[1]), sys.argv[2])
+print(subprocess.Popen(["sleep", "60"]).pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path, ENVELOPE_DIGEST], stdout=subprocess.PIPE, text=True) as holder:
+        sleeper = int(holder.stdout.readline())
+        holder.wait()
+        try:
+            with claim(tmp_path, ENVELOPE_DIGEST) as live:
+                assert live.path.name == NAME
+        finally:
+            os.kill(sleeper, signal.SIGKILL)
 
 
 def test_closing_twice_closes_nobody_elses_file(tmp_path):

@@ -1,10 +1,10 @@
 """The live cache folder: private to one running engine, on this node's own disk.
 
 Engines compile into it and load from it; sharing happens by copying in and out. Two starts never share a live folder: each wrapper
-holds a lock on its own for as long as it runs. The engine does not inherit it, because processes that it leaves behind would keep
-the folder for ever; so an engine that outlives a wrapper that was killed may find the next start's engine beside it, as two engines
-without Glowplug would. The folder's path is the same on every node (for an envelope), because some engines hash the
-path or write absolute paths into their caches.
+holds a lock on its own for as long as it runs. The engine inherits the lock, so one that outlives its wrapper, because that alone
+was killed, keeps its folder, and the next start takes another. A wrapper that ends by itself gives the lock back for all who have
+inherited it: what an engine leaves running keeps no folder. The folder's path is the same on every node (for an envelope), because
+some engines hash the path or write absolute paths into their caches.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def default_base(env: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class LiveRoot:
-    """A live folder and the lock on it. Released by ``close``, or by the kernel when the process ends."""
+    """A live folder and the lock on it. Released by ``close``, or by the kernel when the process and its engine have ended."""
 
     path: Path
     _lock: BinaryIO
@@ -70,7 +70,9 @@ class LiveRoot:
 
     def close(self) -> None:
         """Give the folder back; its content stays for the next start on this node. May be called twice."""
-        self._lock.close()
+        if not self._lock.closed:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # for those who have inherited it as well
+            self._lock.close()
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +103,7 @@ def claim(base: Path, envelope_digest: str, *, slots: int = SLOTS) -> LiveRoot:
     name = envelope_digest[:_NAME_DIGITS]
     try:
         base.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _check_base(base)
+        check_base(base)
         problems: list[str] = []
         for slot in range(1, slots + 1):
             path = base / (name if slot == 1 else f"{name}-{slot}")
@@ -138,8 +140,13 @@ def canonical(path: Path) -> Path:
     return path.with_name(name) if len(name) == _NAME_DIGITS else path
 
 
-def _check_base(base: Path) -> None:
-    """Refuse a folder that somebody else has put where ours would be, in ``/tmp`` or the like: he could swap what lies in it."""
+def check_base(base: Path) -> None:
+    """Refuse a folder that somebody else has put where ours would be, in ``/tmp`` or the like: he could swap what lies in it.
+
+    Raises:
+        PermissionError: it is such a folder.
+        OSError: it can't be looked at.
+    """
     owner = base.stat().st_uid
     if owner not in {os.geteuid(), 0} and base.parent.stat().st_mode & stat.S_IWOTH:
         raise PermissionError(f"it belongs to uid {owner}, and its parent can be written by anybody")
@@ -157,6 +164,7 @@ def _lock(path: Path) -> BinaryIO:
     lock = open(descriptor, "r+b", buffering=0)  # noqa: SIM115  held for as long as the engine runs
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.set_inheritable(descriptor, True)  # noqa: FBT003  by the engine alone: ``subprocess`` closes what is not named
     except OSError:
         lock.close()
         raise
