@@ -234,7 +234,15 @@ def test_capture_publishes_what_an_earlier_run_left(shop):
     assert (document["published"], document["files"]) == (True, 7)
     assert shop.json("show", shop.envelope)[1]["generation"] == document["generation"]
     ended = shop.of_command("capture")
+    assert (ended.code, ended.out.decode().split(":")[0]) == (0, f"nothing new in {document['root']}")
+
+
+def test_capture_joins_what_others_have_published_meanwhile(shop):
+    shop.run(*shop.command, env={"GRAPHS": "2", "DOES": "ignore"}, options=["--no-publish", "--no-restore"])
+    ended = shop.of_command("capture")
     assert ended.out.decode().startswith("published generation ")
+    assert "7 files" in ended.out.decode()  # its own two, and five of the newest generation
+    assert "joined with the newest one" in ended.out.decode()
 
 
 @pytest.mark.parametrize("verb", ["capture", "restore"])

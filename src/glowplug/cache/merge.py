@@ -32,7 +32,7 @@ from glowplug.cache.unpack import make_folders, unpack
 from glowplug.errors import BadManifest, BadPack, Forbidden, IncompatibleError, IntegrityError, ObjectNotFound, UnknownKey
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     from glowplug.cache.capture import Joined
@@ -110,6 +110,7 @@ def publish_tree(
     cold_start_s: float | None,
     scan_secrets: SecretScan,
     deadline: Deadline,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Publication:
     """Make a tree, with all that others have published meanwhile, the newest generation.
 
@@ -125,6 +126,7 @@ def publish_tree(
         cold_start_s: seconds to ready without a cache, if known.
         scan_secrets: looks at every byte.
         deadline: bounds all of it.
+        progress: told how many bytes have been packed since the last call.
 
     Raises:
         Tainted: the tree holds a generation in quarantine.
@@ -135,9 +137,9 @@ def publish_tree(
         pointer = newest(repository, envelope.digest)
         theirs = _to_join(repository, envelope.digest, tree, pointer, trust, may_displace=may_displace)
         files, _ = complete(tree.root, tree.families, scan_tree(tree.root, tree.families))
-        if theirs is not None and names_all(theirs, files):
+        if theirs is not None and files and names_all(theirs, files):
             return Publication("contained", theirs)
-        captured = _capture(repository, envelope, tree, signer, theirs, pointer, cold_start_s, scan_secrets, deadline)
+        captured = _capture(repository, envelope, tree, signer, theirs, pointer, cold_start_s, scan_secrets, deadline, progress)
         if captured.published:
             return Publication("published" if theirs is None else "joined", captured.manifest, captured.left_out)
         if attempt + 1 == _ATTEMPTS:
@@ -189,6 +191,7 @@ def _capture(
     cold_start_s: float | None,
     scan_secrets: SecretScan,
     deadline: Deadline,
+    progress: Callable[[int], None],
 ) -> Captured:
     def packed(joined: Joined | None) -> Captured:
         recorded_s = theirs.cold_start_s if theirs is not None else None
@@ -204,6 +207,7 @@ def _capture(
             settle_s=tree.settle_s,
             scan_secrets=scan_secrets,
             deadline=deadline,
+            progress=progress,
             joined=joined,
         )
 

@@ -185,22 +185,23 @@ def capture(
     """
     options = RunOptions(store=store, cache_dir=cache_dir, signing_key=signing_key, engine=engine, settle_s=1.0)
     with progress_bar("packing") as progress:
-        captured, path = capture_by_hand(options, command, os.environ, progress=progress)
-    manifest = captured.manifest
+        ended, path = capture_by_hand(options, command, os.environ, progress=progress)
+    manifest, published = ended.manifest, ended.state in {"published", "joined"}
     if as_json:
         print_json({
-            "generation": manifest.digest, "published": captured.published, "files": len(manifest.files),
+            "generation": manifest.digest, "published": published, "state": ended.state, "files": len(manifest.files),
             "bytes": manifest.size_bytes,
             "pack_bytes": manifest.pack.size_bytes, "root": str(path),
         })  # fmt: skip
-    elif captured.published:
-        print(
-            f"published generation {manifest.digest[:12]}: {count(len(manifest.files), 'file')},"
-            f" {format_bytes(manifest.size_bytes)}, from {path}"
-        )
+    elif published:
+        also = ", joined with the newest one before it" if ended.state == "joined" else ""
+        size = f"{count(len(manifest.files), 'file')}, {format_bytes(manifest.size_bytes)}"
+        print(f"published generation {manifest.digest[:12]}: {size}, from {path}{also}")
+    elif ended.state == "contained":
+        print(f"nothing new in {path}: generation {manifest.digest[:12]} has all of it")
     else:
-        print("another publisher was quicker; theirs is the newest generation")
-    if not captured.published:
+        print("other publishers were quicker; theirs is the newest generation")
+    if ended.state == "overtaken":
         raise typer.Exit(1)
 
 

@@ -10,10 +10,10 @@ import os
 from typing import TYPE_CHECKING
 
 from glowplug.cache import layout
-from glowplug.cache.capture import Captured, capture
 from glowplug.cache.deadline import unbounded
-from glowplug.cache.keyring import config_home, load_publishing
+from glowplug.cache.keyring import config_home, load_publishing, load_signer
 from glowplug.cache.live import claim
+from glowplug.cache.merge import Publication, Tree, publish_tree
 from glowplug.cache.quarantine import choose, cleanse, noted
 from glowplug.cache.quarantine.traces import sources
 from glowplug.cache.quarantine.verdicts import condemned
@@ -21,7 +21,7 @@ from glowplug.cache.repository import Repository
 from glowplug.cache.restore import Restored, restore
 from glowplug.cache.secrets import SecretScan
 from glowplug.engines.registry import recognise
-from glowplug.errors import BadManifest, LocalError, ObjectNotFound, UsageError
+from glowplug.errors import LocalError, ObjectNotFound, UsageError
 from glowplug.run.restoring import describe, store_for, trust_for
 from glowplug.run.started import as_run_starts_it
 
@@ -95,39 +95,34 @@ def restore_ahead(
 
 def capture_by_hand(
     options: RunOptions, argv: Sequence[str], env: Mapping[str, str], *, progress: Callable[[int], None]
-) -> tuple[Captured, Path]:
-    """Publish what lies in a command's live folder.
+) -> tuple[Publication, Path]:
+    """Publish what lies in a command's live folder, joined with the newest generation where that did not come from the folder.
 
     Raises:
         LocalError: there is nothing, it has held a bad generation, or the folder is in use by a running engine.
-        GlowplugError: as ``cache.capture.capture``; UsageError if there is no key to sign with.
+        GlowplugError: as ``cache.merge.publish_tree``; UsageError if there is no key to sign with.
     """
     launch, envelope, base = understand(options, argv, env)
     publishing = load_publishing(env, key=options.signing_key, keys=options.trusted_keys, home=config_home(env))
     if publishing.signer is None:
         raise UsageError(publishing.reason, object="--signing-key", hint="glowplug keys create makes a key")
     repository = Repository(store_for(options, env))
-    try:
-        pointer = repository.latest(envelope.digest)
-    except BadManifest:
-        pointer = None  # it names nothing, and is replaced
     with claim(base, envelope.digest, slots=1) as live:
         _refuse_tainted(live.path, noted(base) | condemned(repository.store, envelope.digest))
-        captured = capture(
+        tree = Tree(live.path, launch.families, launch.ranks, options.settle_s, known=sources(live.path))
+        published = publish_tree(
             repository,
             envelope,
-            live.path,
-            launch.families,
+            tree,
             publishing.signer,
-            replaces=pointer,
+            trust_for(options, env),
+            may_displace=load_signer(env, key=options.signing_key) is not None,
             cold_start_s=None,
-            ranks=launch.ranks,
-            settle_s=options.settle_s,
             scan_secrets=SecretScan(env),
             deadline=unbounded("publish"),
             progress=progress,
         )
-        return captured, live.path
+        return published, live.path
 
 
 def _refuse_tainted(live: Path, bad: frozenset[str]) -> None:
