@@ -31,7 +31,7 @@ _COMMANDS = {
     "keys": ("glowplug.cli.keys", "Make and show signing keys."),
     "inject": ("glowplug.cli.inject", "Write a folder that runs Glowplug beside an engine in an unmodified image."),
     "plan": ("glowplug.cli.plan", "Size a deployment and predict how long it takes to start."),
-    "doctor": ("glowplug.cli.doctor", "Check manifests: what makes a start slow, or breaks it."),
+    "doctor": ("glowplug.cli.doctor", "Check manifests, or this machine: what makes a start slow, or breaks it."),
     "deploy": ("glowplug.cli.deploy", "Write Kubernetes manifests for a model that starts fast."),
 }
 

@@ -1,4 +1,4 @@
-"""One check of manifests: read, run every rule, take out what was accepted."""
+"""One check: run every rule over what was read or found, and take out what was accepted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from glowplug.doctor.base import findings
 from glowplug.doctor.manifests import Manifests
+from glowplug.doctor.node.registry import node_rules
 from glowplug.doctor.registry import manifest_rules
 from glowplug.doctor.suppressing import suppress
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from glowplug.doctor.base import Finding, Severity
+    from glowplug.doctor.node.facts import NodeFacts
     from glowplug.doctor.reading import BadFile, PassedOver, Read
     from glowplug.doctor.suppressing import Suppressed
 
@@ -25,16 +27,16 @@ class Checked:
     Attributes:
         findings: in the order of files and lines.
         suppressed: accepted by annotation.
-        objects: how many were checked.
+        objects: how many were checked; 0 for a machine.
         passed_over: documents that no rule knows.
         bad: files that could not be read.
     """
 
     findings: Sequence[Finding]
-    suppressed: Sequence[Suppressed]
-    objects: int
-    passed_over: Sequence[PassedOver]
-    bad: Sequence[BadFile]
+    suppressed: Sequence[Suppressed] = ()
+    objects: int = 0
+    passed_over: Sequence[PassedOver] = ()
+    bad: Sequence[BadFile] = ()
 
     def count(self, severity: Severity) -> int:
         """How many findings are so bad."""
@@ -52,3 +54,8 @@ def check_manifests(given: Read) -> Checked:
     manifests = Manifests(given.objects)
     kept, gone = suppress(findings(manifest_rules(), manifests), manifests)
     return Checked(kept, gone, len(given.objects), given.passed_over, given.bad)
+
+
+def check_node(facts: NodeFacts) -> Checked:
+    """Run all rules over a machine."""
+    return Checked(findings(node_rules(), facts))

@@ -19,13 +19,12 @@ SCHEMA = "glowplug.dev/doctor/v1"
 
 def to_json(checked: Checked) -> dict[str, Json]:
     """All that a check has found."""
-    counts: dict[str, Json] = {severity: checked.count(severity) for severity in SEVERITIES}
     return {
         "schema": SCHEMA,
         "objects": checked.objects,
-        "counts": counts,
-        "findings": [_finding(each) for each in checked.findings],
-        "ignored": [{**_finding(each.finding), "reason": each.reason} for each in checked.suppressed],
+        "counts": counts(checked),
+        "findings": [finding_to_json(each) for each in checked.findings],
+        "ignored": [{**finding_to_json(each.finding), "reason": each.reason} for each in checked.suppressed],
         "passed_over": [{"file": each.file, "line": each.line, "kind": each.kind} for each in checked.passed_over],
         "unreadable": [
             {"file": each.file, "line": each.line, "problem": each.problem, "hint": each.hint} for each in checked.bad
@@ -33,7 +32,13 @@ def to_json(checked: Checked) -> dict[str, Json]:
     }  # fmt: skip
 
 
-def _finding(finding: Finding) -> dict[str, Json]:
+def counts(checked: Checked) -> dict[str, Json]:
+    """How many findings are how bad."""
+    return {severity: checked.count(severity) for severity in SEVERITIES}
+
+
+def finding_to_json(finding: Finding) -> dict[str, Json]:
+    """One finding."""
     return {
         "rule": finding.rule,
         "severity": finding.severity,

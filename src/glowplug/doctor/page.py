@@ -24,7 +24,7 @@ _THEMES = {
     "5": "Nodes, Karpenter and eksctl",
     "6": "Security and network",
     "7": "The doctor's own annotations",
-    "9": "The machine",
+    "9": "The machine (`glowplug doctor --node`)",
 }
 _HEAD = """\
 # What `glowplug doctor` looks for
@@ -33,11 +33,12 @@ This page is made of the rules themselves (`python -m glowplug.doctor.page > doc
 
     glowplug doctor k8s/                        # files, folders, or - for standard input
     helm template llm ./chart | glowplug doctor -
+    glowplug doctor --node                      # the machine that it runs on: a pod, or a node
     glowplug doctor --explain GP014             # one rule, with its sources
 
-*error*: it does not start, or breaks. *warning*: it costs time, or fails some day. *info*: worth knowing. The exit code is 1 on
-errors (with `--strict` on warnings too), 2 if a file could not be read or the command is wrong, else 0. `--json` and `--sarif` are
-for programs.
+*error*: it does not start, breaks, or starts cold. *warning*: it costs time, or fails some day. *info*: worth knowing. The exit
+code is 1 on errors (with `--strict` on warnings too), 2 if a file could not be read or the command is wrong, else 0. `--json` and
+`--sarif` are for programs.
 
 A finding that you have looked at is accepted by an annotation on the object or on its pod template, with a reason:
 
@@ -49,6 +50,17 @@ Rules judge what the given files show, and stay silent where they can't tell: op
 add, objects that were not given, instance types that are not in the catalogue. Give all files of an application at once: some rules
 look from a Service to its pods, from an autoscaler to its workload, from a pod to its node pool. Kinds that no rule knows are
 passed over; `--verbose` lists them. The rows in the sources (A24, B10, X14, P11) are those of [inventory.md](inventory.md).
+
+`--node` looks at the machine instead, with the rights and the environment of whoever calls it, so run it where the engine will run:
+as the container's user, in the pod or in an init container. It says what it found in a short table, and then what is wrong with it.
+
+    glowplug doctor --node --store s3://bucket/glowplug --model s3://bucket/models/qwen3-8b --instance g6e.12xlarge
+
+The cache folder is where `glowplug run` would put it (`--cache-dir`, `GLOWPLUG_CACHE_DIR`). A file is written, renamed, locked and
+mapped as code in it and removed at once; that is all that is ever written. Of the store (`GLOWPLUG_STORE`) and the model a listing
+is asked for, and the largest object is read for three seconds or 256 MB; who may write there is not tried. `--instance` names what
+the machine should be; without it its own word counts (the metadata service, asked for a second at most, else the firmware). Without
+a network all of it takes seconds.
 """
 
 

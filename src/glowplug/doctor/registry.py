@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from glowplug.doctor import suppressing
+from glowplug.doctor.node.registry import node_rules
 from glowplug.doctor.rules import (
     autoscaling,
     cache_volumes,
@@ -51,7 +52,8 @@ def manifest_rules() -> tuple[Rule[Manifests], ...]:
 
 def all_rules() -> Mapping[str, AnyRule]:
     """Every rule of every subject, by id."""
-    return {rule.id: rule for rule in manifest_rules()}
+    known: list[AnyRule] = [*manifest_rules(), *node_rules()]
+    return {rule.id: rule for rule in known}
 
 
 def find_rule(name: str) -> AnyRule:

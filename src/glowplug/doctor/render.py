@@ -21,26 +21,52 @@ if TYPE_CHECKING:
     from glowplug.doctor.checking import Checked
 
 WIDTH = 80
+MACHINE = "GP9"
+"""How the ids of rules over a machine begin."""
 
 
 def render(checked: Checked, *, verbose: bool = False) -> str:
     """All findings and a last line that counts them; ends with a newline."""
-    lines: list[str] = []
     ordered = sorted(checked.findings, key=lambda each: (each.file, each.object))  # a stable sort: lines stay in order
-    for (file, name), group in groupby(ordered, key=lambda each: (each.file, each.object)):
-        lines += [*_wrap(f"{name}  ({file})" if file else name, "", "  "), *_group(group), ""]
+    lines = list(listed(ordered))
     if verbose:
         lines += list(_unseen(checked))
-    lines += _wrap(_counted(checked, verbose=verbose), "", "")
+    text = f"{count(checked.objects, 'object')} checked: {counted(checked)}"
+    if checked.suppressed:
+        text += f"; {len(checked.suppressed)} ignored by annotation"
+    if checked.passed_over:
+        text += f"; {len(checked.passed_over)} passed over" + ("" if verbose else " (--verbose lists them)")
+    lines += wrapped(text + hint(checked), "", "")
     return "\n".join(lines) + "\n"
+
+
+def listed(found: Iterable[Finding]) -> Iterator[str]:
+    """Findings in their order, neighbours of one file and object as a group with an empty line after it."""
+    for (file, name), group in groupby(found, key=lambda each: (each.file, each.object)):
+        yield from wrapped(f"{name}  ({file})" if file else name, "", "  ")
+        yield from _group(group)
+        yield ""
+
+
+def counted(checked: Checked) -> str:
+    """How many findings there are: ``1 error, 2 warnings``."""
+    plural = {"error": "errors", "warning": "warnings", "info": "infos"}
+    numbers = [(checked.count(severity), severity) for severity in SEVERITIES]
+    found = ", ".join(f"{number} {severity if number == 1 else plural[severity]}" for number, severity in numbers if number)
+    return found or "nothing found"
+
+
+def hint(checked: Checked) -> str:
+    """What to do next, for the end of the last line."""
+    return "; glowplug doctor --explain ID says more" if checked.findings else ""
 
 
 def _group(found: Iterable[Finding]) -> Iterator[str]:
     for each in found:
         where = f"{each.file.rpartition('/')[2]}:{each.line}: " if each.line else ""
-        yield from _wrap(f"{each.severity:<7} {each.rule}  {where}{each.message}", "  ", " " * 17)
+        yield from wrapped(f"{each.severity:<7} {each.rule}  {where}{each.message}", "  ", " " * 17)
         if each.field:
-            yield from _wrap(each.field, " " * 17, " " * 17)
+            yield from wrapped(each.field, " " * 17, " " * 17)
 
 
 def _unseen(checked: Checked) -> Iterator[str]:
@@ -48,9 +74,9 @@ def _unseen(checked: Checked) -> Iterator[str]:
         text = (
             f"ignored {each.finding.rule} of {each.finding.object} ({_place(each.finding.file, each.finding.line)}): {each.reason}"
         )
-        yield from _wrap(text, "", "  ")
+        yield from wrapped(text, "", "  ")
     for over in checked.passed_over:
-        yield from _wrap(f"passed over {over.kind} ({_place(over.file, over.line)})", "", "  ")
+        yield from wrapped(f"passed over {over.kind} ({_place(over.file, over.line)})", "", "  ")
     if checked.suppressed or checked.passed_over:
         yield ""
 
@@ -59,38 +85,30 @@ def _place(file: str, line: int) -> str:
     return f"{file}:{line}" if line else file
 
 
-def _counted(checked: Checked, *, verbose: bool) -> str:
-    plural = {"error": "errors", "warning": "warnings", "info": "infos"}
-    numbers = [(checked.count(severity), severity) for severity in SEVERITIES]
-    found = ", ".join(f"{number} {severity if number == 1 else plural[severity]}" for number, severity in numbers if number)
-    text = f"{count(checked.objects, 'object')} checked: {found or 'nothing found'}"
-    if checked.suppressed:
-        text += f"; {len(checked.suppressed)} ignored by annotation"
-    if checked.passed_over:
-        text += f"; {len(checked.passed_over)} passed over" + ("" if verbose else " (--verbose lists them)")
-    return text + ("; glowplug doctor --explain ID says more" if found else "")
-
-
 def explain(rule: AnyRule) -> str:
     """One rule, whole; ends with a newline."""
     lines = [
         f"{rule.id}  {rule.title} ({rule.severity})",
         "",
-        *_wrap(rule.why, "", ""),
+        *wrapped(rule.why, "", ""),
         "",
-        *_wrap(f"Fix: {rule.fix}", "", "  "),
+        *wrapped(f"Fix: {rule.fix}", "", "  "),
         "",
     ]
     if rule.sources:
         lines.append("Sources:")
         for source in rule.sources:
-            lines += _wrap(told(source), "  ", "    ", break_words=False)
+            lines += wrapped(told(source), "  ", "    ", break_words=False)
         lines.append("")
-    note = f'To accept it, with a reason, on the object or its pod template: glowplug.dev/ignore: "{rule.id}: why"'
-    return "\n".join([*lines, *_wrap(note, "", "  ")]) + "\n"
+    if rule.id.startswith(MACHINE):
+        note = "It is about the machine that glowplug doctor --node runs on."
+    else:
+        note = f'To accept it, with a reason, on the object or its pod template: glowplug.dev/ignore: "{rule.id}: why"'
+    return "\n".join([*lines, *wrapped(note, "", "  ")]) + "\n"
 
 
-def _wrap(text: str, first: str, rest: str, *, break_words: bool = True) -> list[str]:
+def wrapped(text: str, first: str, rest: str, *, break_words: bool = True) -> list[str]:
+    """Lines of 80 columns, with these indents; what is not printable as an escape."""
     return textwrap.wrap(
         printable(text), WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=break_words
     ) or [""]

@@ -83,7 +83,8 @@ def _result(finding: Finding, places: dict[str, int]) -> dict[str, Json]:
 
 def _location(file: str, line: int) -> dict[str, Json]:
     name = "stdin.yaml" if file == STDIN else file
-    place: dict[str, Json] = {"artifactLocation": {"uri": urllib.parse.quote(os.fsencode(name), safe="/")}}
+    scheme = "file://" if name.startswith("/") else ""
+    place: dict[str, Json] = {"artifactLocation": {"uri": scheme + urllib.parse.quote(os.fsencode(name), safe="/")}}
     if line:
         place["region"] = {"startLine": line}
     return {"physicalLocation": place}

@@ -145,7 +145,7 @@ RULES: tuple[Rule[Manifests], ...] = (
         "info",
         "The EKS guide says that Auto Mode uses the instance store only if ephemeralStorage.size is less than the NVMe capacity;"
         " a merged change of the same documentation (PR #1076) says equal to or above. The mount table of a node is what tells.",
-        "Look on a node: findmnt /mnt/.ephemeral must show an NVMe device or md array.",
+        "Look on a node: glowplug doctor --node --cache-dir /mnt/.ephemeral names the disks that it lies on.",
         ("A44", "X14"),
         _auto_size,
     ),

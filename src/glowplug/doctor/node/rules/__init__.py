@@ -1,0 +1,1 @@
+"""Rules over a machine's facts, one module a theme."""
