@@ -5,11 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import socket
 import subprocess
 
 import pytest
 
+from glowplug.cache.keys import create_pair
+from tests.run.program import eventually
 from tests.store.stub import CREDENTIALS, Script, Stub, error
 
 
@@ -62,7 +65,7 @@ def test_a_reader_restores_and_cannot_publish_which_it_says_in_one_line(glowplug
     assert "AccessDenied" in line
     assert "s3:PutObject" in line
 
-    glowplug("keys", "create", "--out", str(tmp_path / "fleet"))
+    create_pair(tmp_path / "fleet")
     glowplug.forget()
     writing = seaweedfs.env | {"GLOWPLUG_SIGNING_KEY": str(tmp_path / "fleet.key")}
     assert glowplug.run(*compiler, options=options, env=writing).report["publish"]["state"] == "published"
@@ -179,6 +182,17 @@ def test_a_live_folder_that_another_engine_holds_is_passed_over_and_the_cache_st
     assert (ended.code, ended.report["outcome"]) == (0, "hit")
 
 
+def test_an_engine_that_outlives_its_killed_wrapper_keeps_its_live_folder(glowplug, compiler):
+    with glowplug.begin(*compiler, env={"DOES": "wait"}) as start:
+        start.wait_for("compiled 4", "out")
+        start.signal(signal.SIGKILL)
+        start.process.wait()
+        beside = glowplug.run(*compiler).report["cache"]["root"]
+        assert beside.endswith("-2")
+        start.end()  # which lets the engine end
+    eventually(lambda: f"{glowplug.run(*compiler).report['cache']['root']}-2" == beside)
+
+
 # --- the user
 
 
@@ -220,6 +234,30 @@ def test_a_random_user_without_a_home_starts_twice_and_the_second_start_is_warm(
     assert "Traceback" not in ended.err
     assert all("no signing key" in line for line in ended.said("nothing was published"))
     assert ended.said("using your own, file:///var/tmp/glowplug-12345/store")
+
+
+# --- the keys
+
+
+@pytest.mark.parametrize("name", ["GLOWPLUG_TRUSTED_KEYS", "GLOWPLUG_SIGNING_KEY"])
+def test_a_key_whose_secret_is_not_mounted(glowplug, compiler, name):
+    ended = glowplug.run(*compiler, env={name: "/no/such.pem"})
+    started_cold(ended, f"/no/such.pem: No such file or directory (named in {name})")
+    assert ended.report["publish"]["state"] == "skipped"
+    assert len(ended.ours) == 1
+    assert not glowplug.store.exists()
+
+
+def test_a_signing_key_that_is_none_makes_a_reader_that_hits_and_is_not_repeated(glowplug, compiler, tmp_path):
+    create_pair(tmp_path / "fleet")
+    trusted = {"GLOWPLUG_TRUSTED_KEYS": str(tmp_path / "fleet.pub")}
+    glowplug.run(*compiler, env=trusted | {"GLOWPLUG_SIGNING_KEY": str(tmp_path / "fleet.key")})
+    glowplug.forget()
+    secret = "hunter2-hunter2" * 3
+    ended = glowplug.run(*compiler, env=trusted | {"GLOWPLUG_SIGNING_KEY": secret})
+    assert (ended.code, ended.report["outcome"]) == (0, "hit")
+    assert len(ended.said("this start publishes nothing: GLOWPLUG_SIGNING_KEY")) == 1
+    assert secret not in ended.err + str(ended.report)
 
 
 # --- the report

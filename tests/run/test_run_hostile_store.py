@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from glowplug.cache.envelope import canonical_json
-from glowplug.cache.keys import PrivateKey, read_private
+from glowplug.cache.keys import PrivateKey, create_pair, read_private
 from glowplug.cache.trust import KeySigner
 from tests.run import stand_ins
 from tests.run.program import Program
@@ -201,7 +201,7 @@ def test_a_generation_of_an_unknown_key_is_refused_and_left_to_its_owner(shelf):
 
 
 def test_a_named_writer_replaces_what_a_key_signed_that_it_no_longer_trusts(shelf, tmp_path):
-    shelf.program("keys", "create", "--out", str(tmp_path / "new"))
+    create_pair(tmp_path / "new")
     ended = shelf.run(env={"GLOWPLUG_SIGNING_KEY": str(tmp_path / "new.key")})
     refused(ended, "signed by key")
     assert ended.report["publish"]["state"] == "published"

@@ -94,7 +94,7 @@ def a_restoration(live, imports_s):
     )  # fmt: skip
     options, clock, console = RunOptions(), Clock(), Console(2)
     start = Start(options, {}, clock, console, Weights(options, ("x",), {}, console, clock))
-    return Restoration(start, Prepared(launch, live=live), Trust(()), key_named=False)
+    return Restoration(start, Prepared(launch, live=live), Trust(()), signer=None)
 
 
 def test_an_engine_that_compiles_before_the_restore_is_done_is_left_alone(glowplug, vllm, slow):

@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from glowplug.cache.keys import create_pair
 from glowplug.timeline.report import StartReport
 
 
@@ -199,7 +200,7 @@ def test_a_workstation_needs_no_options_and_is_told_of_its_own_store_and_key(glo
 
 
 def test_the_signing_key_does_not_reach_the_engine(glowplug, tmp_path):
-    glowplug("keys", "create", "--out", str(tmp_path / "fleet"))
+    create_pair(tmp_path / "fleet")
     ended = glowplug.run(
         "env", env={"GLOWPLUG_SIGNING_KEY": (tmp_path / "fleet.key").read_text(), "GLOWPLUG_QUIET": "1", "KEPT": "yes"}
     )

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from glowplug.cache.keys import create_pair
 from glowplug.store import open_store
 from testbed.seaweedfs import HOST, SeaweedFS
 from tests.run import stand_ins
@@ -68,8 +69,7 @@ def recorder(guarded):
 @pytest.fixture
 def keys(tmp_path):
     """A fleet's pair: the variables of a signer and of one who only trusts."""
-    home = Program(tmp_path / "keys")
-    assert home("keys", "create", "--out", str(tmp_path / "fleet")).code == 0
+    create_pair(tmp_path / "fleet")
     trusted = {"GLOWPLUG_TRUSTED_KEYS": str(tmp_path / "fleet.pub")}
     return {"signs": trusted | {"GLOWPLUG_SIGNING_KEY": str(tmp_path / "fleet.key")}, "trusts": trusted}
 

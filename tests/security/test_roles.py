@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from glowplug.cache.keyring import user_signer
+from glowplug.cache.keys import create_pair
 from glowplug.errors import UsageError
 from glowplug.run.identity import Role, identity_of, node_id
 from glowplug.run.options import RunOptions
@@ -20,7 +23,7 @@ def home(tmp_path):
 
 @pytest.fixture
 def pair(tmp_path):
-    assert Program(tmp_path / "keys")("keys", "create", "--out", str(tmp_path / "fleet")).code == 0
+    create_pair(tmp_path / "fleet")
     return {"GLOWPLUG_SIGNING_KEY": str(tmp_path / "fleet.key")}, {"GLOWPLUG_TRUSTED_KEYS": str(tmp_path / "fleet.pub")}
 
 
@@ -68,6 +71,28 @@ def test_a_contradiction_ends_a_start_before_anything_begins(tmp_path):
     program = Program(tmp_path)
     ended = program.run("touch", str(tmp_path / "began"), options=["--role", "writer", "--no-publish"])
     assert (ended.code, "Traceback" in ended.err, (tmp_path / "began").exists()) == (2, False, False)
+
+
+# Tells how often a file was opened before the first process was spawned, which is the engine.
+COUNTS = """
+import os, runpy, sys
+opened = 0
+def hear(event, arguments):
+    global opened
+    opened += event == "open" and str(arguments[0]) == os.environ["GLOWPLUG_SIGNING_KEY"]
+    if event == "os.posix_spawn":
+        print("opened", opened, "times", flush=True)
+sys.addaudithook(hear)
+sys.argv = sys.argv[3:]
+runpy.run_module("glowplug", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("trusts", [True, False])
+def test_a_signing_key_is_read_once_before_the_engine_is_spawned(pair, tmp_path, trusts):
+    program = Program(tmp_path)
+    ended = program.run("true", env=pair[0] | (pair[1] if trusts else {}), prefix=[sys.executable, "-c", COUNTS])
+    assert (ended.code, ended.out) == (0, b"opened 1 times\n")
 
 
 @pytest.mark.parametrize("name", ["", "..", ".", ".glowplug", "a/b", "a b", "ä", "a=b", "x" * 129, "${aws:PrincipalTag/x}"])

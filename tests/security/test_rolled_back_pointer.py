@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from glowplug.cache.keys import create_pair
 from glowplug.cache.quarantine.testimony import now
 from glowplug.cache.quarantine.verdicts import Verdict, condemn
 from glowplug.store import open_store
@@ -14,8 +15,8 @@ from tests.run.program import Program
 @pytest.fixture
 def program(tmp_path):
     program = Program(tmp_path)
-    assert program("keys", "create", "--out", str(tmp_path / "old")).code == 0
-    assert program("keys", "create", "--out", str(tmp_path / "new")).code == 0
+    for name in ("old", "new"):
+        create_pair(tmp_path / name)
     return program
 
 

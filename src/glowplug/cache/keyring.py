@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from glowplug.cache.keys import PublicKey
     from glowplug.cache.kms import KmsKey
 
+    NamedSigner: TypeAlias = KeySigner | KmsKey
+
 SIGNING_KEY = "GLOWPLUG_SIGNING_KEY"
 TRUSTED_KEYS = "GLOWPLUG_TRUSTED_KEYS"
 
@@ -59,17 +61,34 @@ def config_home(env: Mapping[str, str]) -> Path | None:
     return Path(home, ".config", "glowplug") if os.path.isabs(home) else None
 
 
-def load_signer(env: Mapping[str, str], *, key: str | None = None) -> Signer | None:
+def load_signer(env: Mapping[str, str], *, key: str | None = None) -> NamedSigner | None:
     """The signer that the option or ``GLOWPLUG_SIGNING_KEY`` names; None if neither is set. Asks nobody over the network.
 
     Raises:
         UsageError: it names nothing that can sign. Says where it was named, never what a key holds.
     """
-    return _named_signer(env, key)
+    origin, value = ("--signing-key", key) if key else (SIGNING_KEY, env.get(SIGNING_KEY, ""))
+    value = value.strip()
+    if not value:
+        return None
+    remote = _kms(value)
+    if remote is not None:
+        return remote
+    if pem_blocks(value)[0]:
+        return KeySigner(read_private(value, origin))
+    path = _existing(value, origin)
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder ({origin})", object=str(path), hint="name the private key's file in it")
+    return KeySigner(read_private(_read(path, origin), str(path)))
 
 
 def load_trust(
-    env: Mapping[str, str], *, keys: Sequence[str] = (), signing_key: str | None = None, home: Path | None = None
+    env: Mapping[str, str],
+    *,
+    keys: Sequence[str] = (),
+    signing_key: str | None = None,
+    signer: NamedSigner | None = None,
+    home: Path | None = None,
 ) -> Trust:
     """Whose signatures count here.
 
@@ -80,6 +99,7 @@ def load_trust(
         env: the environment.
         keys: the option's values, each as ``GLOWPLUG_TRUSTED_KEYS``: items separated by commas or ends of line, PEM text in place.
         signing_key: the other option's value.
+        signer: what ``load_signer`` gave for it, where it has been read already.
         home: ``config_home(env)``; None looks at no folder.
 
     Raises:
@@ -89,7 +109,7 @@ def load_trust(
         return _named_trust("\n".join(keys), "--trusted-keys")
     if env.get(TRUSTED_KEYS, "").strip():
         return _named_trust(env[TRUSTED_KEYS], TRUSTED_KEYS)
-    signer = _named_signer(env, signing_key)
+    signer = signer or load_signer(env, key=signing_key)
     if isinstance(signer, KeySigner):
         return Trust((signer.public,), origin=SIGNING_KEY)
     if signer is not None:
@@ -225,22 +245,6 @@ def _kms(source: str) -> KmsKey | None:
     from glowplug.cache.kms import KmsKey  # noqa: PLC0415  few use KMS
 
     return KmsKey(source)
-
-
-def _named_signer(env: Mapping[str, str], key: str | None) -> KeySigner | KmsKey | None:
-    origin, value = ("--signing-key", key) if key else (SIGNING_KEY, env.get(SIGNING_KEY, ""))
-    value = value.strip()
-    if not value:
-        return None
-    remote = _kms(value)
-    if remote is not None:
-        return remote
-    if pem_blocks(value)[0]:
-        return KeySigner(read_private(value, origin))
-    path = _existing(value, origin)
-    if path.is_dir():
-        raise UsageError(f"{path}: is a folder ({origin})", object=str(path), hint="name the private key's file in it")
-    return KeySigner(read_private(_read(path, origin), str(path)))
 
 
 def _named_trust(value: str, origin: str) -> Trust:

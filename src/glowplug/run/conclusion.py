@@ -74,7 +74,8 @@ class Conclusion:
 
             publications = Publications(self.start, prepared, report)
             published = publications.at_ready(self.publishing)
-            if published.reason != report.reason:  # that has been said
+            said = {report.reason, prepared.identity.problem if prepared.identity is not None else ""}
+            if published.reason not in said - {""}:
                 self._tell(published)
             if exit_code is None:
                 self._watch(publications)

@@ -6,14 +6,15 @@ write goes on as if it had not tried.
 
 The role is settled before anything is asked of the store, from options, variables and the keys at hand, and no key is made here.
 A process that can sign nothing must not be a writer: it would take the lease, and others would wait for a generation that never
-comes.
+comes. A key that is named and can't be used, because its secret is not mounted, say, makes a reader with a line that says why, and
+stops no engine.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from glowplug.cache.keyring import NamedSigner
     from glowplug.run.options import RunOptions
 
 NODE_NAME = "GLOWPLUG_NODE_NAME"
@@ -46,12 +48,16 @@ class Identity:
         reader: the name below ``v1/reports/`` under which it reports.
         node: the node, as 16 hex digits; the same for every start on it.
         reason: why it is a reader; empty for a writer.
+        signer: the signing key that was named for this process; None for a reader, and for who signs with a user's own key.
+        problem: why the signing key that was named can't be used, as a line; empty otherwise.
     """
 
     role: Role
     reader: str
     node: str
     reason: str = ""
+    signer: NamedSigner | None = field(default=None, repr=False)
+    problem: str = ""
 
     @property
     def is_writer(self) -> bool:
@@ -67,13 +73,19 @@ def identity_of(options: RunOptions, env: Mapping[str, str]) -> Identity:
         env: the environment the user gave it.
 
     Raises:
-        UsageError: ``--role writer`` contradicts the other options, or the signing key that is named can't be used.
+        UsageError: ``--role writer`` contradicts the other options, or the keys.
     """
-    reason = "its role is reader (--role)" if options.role == Role.READER else _why_not_writer(options, env)
+    signer, problem = None, ""
+    if options.publish and options.role != Role.READER:
+        try:
+            signer = load_signer(env, key=options.signing_key)
+        except UsageError as error:
+            problem = error.line()
+    reason = "its role is reader (--role)" if options.role == Role.READER else problem or _why_not_writer(options, env, signer)
     if reason and options.role == Role.WRITER:
         hint = f"name a key in {SIGNING_KEY}, or use --role auto" if options.publish else "leave one of the two away"
         raise UsageError(f"--role writer: {reason}", object="--role", hint=hint)
-    return Identity(Role.READER if reason else Role.WRITER, options.reports_as, node_id(env), reason)
+    return Identity(Role.READER if reason else Role.WRITER, options.reports_as, node_id(env), reason, signer, problem)
 
 
 def node_id(env: Mapping[str, str]) -> str:
@@ -82,11 +94,11 @@ def node_id(env: Mapping[str, str]) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:_NODE_DIGITS]
 
 
-def _why_not_writer(options: RunOptions, env: Mapping[str, str]) -> str:
+def _why_not_writer(options: RunOptions, env: Mapping[str, str], signer: NamedSigner | None) -> str:
     """Why nothing can be published from here; empty if it can."""
     if not options.publish:
         return "publishing is turned off (--no-publish)"
-    if load_signer(env, key=options.signing_key) is not None:
+    if signer is not None:
         return ""
     if options.trusted_keys or env.get(TRUSTED_KEYS, "").strip():
         return f"no signing key: {SIGNING_KEY} is not set, so this process only reads"

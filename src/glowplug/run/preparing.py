@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from glowplug.cache.keyring import load_signer
 from glowplug.cache.repository import Repository
+from glowplug.cache.trust import Trust
 from glowplug.errors import UsageError
-from glowplug.run.identity import identity_of
+from glowplug.run.identity import Role, identity_of
 from glowplug.run.nearby import nearby
 from glowplug.run.restoration import Restoration
-from glowplug.run.restoring import Prepared, Search, claim_live, describe, store_for, trust_for
+from glowplug.run.restoring import Prepared, Search, claim_live, describe, note_files, store_for, trust_for
 from glowplug.run.start import describe_error
 from glowplug.timeline.outcome import Lookup
 
@@ -42,15 +42,23 @@ class Preparing:
         """Take the live folder, and put into it what the store has."""
         envelope, base = describe(prepared.launch, self.start.options, self.start.env)
         identity = identity_of(self.start.options, self.start.env)
-        trust = trust_for(self.start.options, self.start.env)
+        trust, problem = Trust(), ""
+        try:
+            trust = trust_for(self.start.options, self.start.env, signer=identity.signer)
+        except UsageError as error:  # a secret that is not there is the cluster's fault, and no engine's
+            problem = error.line()
+            identity = replace(identity, role=Role.READER, reason=problem)
         store = nearby(store_for(self.start.options, self.start.env), self.start, trust)
         begun_s = self.start.clock.now_s()
         self.start.steps.note("envelope", 0.0, begun_s)
         prepared = replace(prepared, envelope=envelope, store_url=store.url, repository=Repository(store), identity=identity)
         prepared = claim_live(prepared, base)
-        if prepared.live is not None:
-            named = load_signer(self.start.env, key=self.start.options.signing_key) is not None
-            prepared = Restoration(self.start, prepared, trust, key_named=named).begin()
+        if problem and prepared.live is not None:
+            prepared = note_files(replace(prepared, search=Search(Lookup("off", problem), may_publish=False)))
+        elif prepared.live is not None:
+            prepared = Restoration(self.start, prepared, trust, signer=identity.signer).begin()
+        if identity.problem not in {"", problem}:
+            self.start.console.warn(f"this start publishes nothing: {identity.problem}")
         if self.start.options.store is None:
             self.start.console.note(f"no --store: using your own, {store.url}")
         if prepared.late is not None:

@@ -30,6 +30,7 @@ from glowplug.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from glowplug.cache.keyring import NamedSigner
     from glowplug.cache.manifest import Manifest
     from glowplug.cache.trust import Trust
     from glowplug.run.restoring import Prepared
@@ -53,14 +54,14 @@ class Restoration:
         start: what all steps share.
         prepared: with envelope, live folder, repository and identity.
         trust: whose signatures count.
-        key_named: a signing key was named for this process.
+        signer: the signing key that was named for this process, if any.
     """
 
-    def __init__(self, start: Start, prepared: Prepared, trust: Trust, *, key_named: bool) -> None:
+    def __init__(self, start: Start, prepared: Prepared, trust: Trust, *, signer: NamedSigner | None) -> None:
         self._start = start
         self._prepared = prepared
         self._trust = trust
-        self._key_named = key_named
+        self._signer = signer
         self._imports_s = prepared.launch.imports_s
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -171,7 +172,7 @@ class Restoration:
             self._trust,
             deadline=self._deadline,
             options=self._start.options,
-            writer=self._key_named,
+            writer=self._signer is not None,
             pace=self,
         )
         self._ended()
@@ -180,7 +181,7 @@ class Restoration:
     def _trust_again(self) -> None:
         """A user's first publication makes the key that it is signed with."""
         with contextlib.suppress(UsageError):
-            self._trust = trust_for(self._start.options, self._start.env)
+            self._trust = trust_for(self._start.options, self._start.env, signer=self._signer)
 
     def _lookout(self) -> Lookout:
         prepared, options = self._prepared, self._start.options

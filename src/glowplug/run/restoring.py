@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from glowplug.cache.deadline import Deadline
     from glowplug.cache.envelope import Json
+    from glowplug.cache.keyring import NamedSigner
     from glowplug.cache.manifest import Manifest
     from glowplug.cache.repository import Pointer, Repository
     from glowplug.cache.trust import Trust
@@ -258,9 +259,10 @@ def note_restored(prepared: Prepared, before: Mapping[str, TreeFile]) -> Prepare
     return replace(prepared, before={**before, **restored})
 
 
-def trust_for(options: RunOptions, env: Mapping[str, str]) -> Trust:
-    """Whose signatures count for this start. Raises UsageError."""
-    return load_trust(env, keys=options.trusted_keys, signing_key=options.signing_key, home=config_home(env))
+def trust_for(options: RunOptions, env: Mapping[str, str], *, signer: NamedSigner | None = None) -> Trust:
+    """Whose signatures count for this start. ``signer``: the named one, if it has been read already. Raises UsageError."""
+    home = config_home(env)
+    return load_trust(env, keys=options.trusted_keys, signing_key=options.signing_key, signer=signer, home=home)
 
 
 def store_for(options: RunOptions, env: Mapping[str, str]) -> Store:

@@ -217,10 +217,12 @@ class Weights:
         from glowplug.weights.seals.loading import load_seal  # noqa: PLC0415  the same
         from glowplug.weights.transfer.marker import SEAL_NAME  # noqa: PLC0415  the same
 
-        trust = trust_for(self._options, self._own.env)
+        def verified(document: bytes) -> bytes:  # keys are read where there is a seal
+            return trust_for(self._options, self._own.env).verify(document, name=SEAL_NAME, kind=SEAL)
+
         try:
-            seal = load_seal(source, checkpoint, lambda document: trust.verify(document, name=SEAL_NAME, kind=SEAL))
-        except (Unsigned, UnknownKey) as error:
+            seal = load_seal(source, checkpoint, verified)
+        except (Unsigned, UnknownKey, UsageError) as error:  # the last: the keys that are named can't be read
             if self._options.require_seal:
                 raise
             self._console.warn(f"the weights are not verified: {error.line()}")
