@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 
@@ -142,6 +143,18 @@ def test_a_reader_without_a_signing_key_is_told_so(glowplug, model, tmp_path):
     refused = glowplug("seal", model, GLOWPLUG_SIGNING_KEY="", GLOWPLUG_TRUSTED_KEYS=str(tmp_path / "alice.pub"))
     assert refused.returncode == 2
     assert "can't be signed" in refused.stderr
+
+
+def test_a_full_disk_leaves_no_half_of_a_seal(glowplug, model, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    ended = glowplug("seal", model)
+    assert ended.returncode == 1
+    assert "glowplug.seal.json: No space left on device" in ended.stderr
+    assert "hint: free space there, and seal again" in ended.stderr
+    assert not [path for path in model.iterdir() if "seal" in path.name]
 
 
 def test_an_unknown_algorithm_is_a_usage_error(glowplug, model):

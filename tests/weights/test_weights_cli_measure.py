@@ -273,6 +273,16 @@ def test_a_plot_shows_every_size_and_every_number(tmp_path, suffix):
     assert len(data) > 10_000
 
 
+def test_a_plot_that_can_not_be_written_leaves_nothing(tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "bench.svg"
+    path.mkdir()
+    with pytest.raises(LocalError, match=r"bench\.svg: Is a directory") as caught:
+        plot_bench(of({(1, MIB): 1.0}), path, title="m")
+    assert "bench again, or name another file" in caught.value.hint
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_plot_that_could_not_be_drawn_is_refused_first(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r"\.svg or \.png"):
         check_plot(tmp_path / "bench.pdf")

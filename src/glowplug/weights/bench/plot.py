@@ -5,11 +5,13 @@ Needs matplotlib, an extra, which is loaded only to draw. Draws without a displa
 
 from __future__ import annotations
 
+import io
 import os
 from typing import TYPE_CHECKING
 
 from glowplug.errors import IncompatibleError, LocalError, UsageError
 from glowplug.units import MIB, format_bytes
+from glowplug.weights.whole_file import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +91,6 @@ def plot_bench(bench: Bench, path: Path, *, title: str) -> None:
     rounds = f"{bench.rounds} rounds" if bench.rounds > 1 else "one round"
     what = f"median and middle half of {rounds}, {format_bytes(bench.cell_bytes)} or more each"
     axes.set_title(f"{title}\n{what}", loc="left", fontsize=10)
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise LocalError(f"{path}: {error.strerror}", object=str(path), hint="name another file") from error
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=150, format=path.suffix[1:].lower())
+    write_whole(path, picture.getvalue(), again="bench again, or name another file")

@@ -5,18 +5,17 @@ Memory: the ferry's ring. Small files are read whole, one at a time.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import threading
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from glowplug.errors import IntegrityError, LocalError, UsageError
+from glowplug.errors import IntegrityError, UsageError
 from glowplug.store import open_store
 from glowplug.weights.fetch.ferry import RING_BYTES, Piece, cut, ferry
 from glowplug.weights.seals.seal import BLOCK_BYTES, DIGEST_BYTES, Seal, SealedFile, SealedSmall, new_hash, sealed_entries
 from glowplug.weights.transfer.marker import SEAL_NAME
+from glowplug.weights.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -163,14 +162,7 @@ def write_seal(source: Source, document: bytes, *, env: Mapping[str, str], folde
         store.put(SEAL_NAME, document)
         return f"{source.uri.rstrip('/')}/{SEAL_NAME}"
     path = folder / SEAL_NAME
-    temporary = folder / f".{SEAL_NAME}.{os.getpid()}"
-    try:
-        temporary.write_bytes(document)
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise LocalError(f"{path}: {error.strerror}", object=str(path), hint="seal where you may write") from error
+    write_whole(path, document, again="seal again")
     return str(path)
 
 

@@ -33,10 +33,10 @@ from glowplug.weights.transfer.pull_folder import (
     marker_of,
     placed_files,
     remove_old,
-    write_whole,
 )
 from glowplug.weights.transfer.pull_journal import Journal
 from glowplug.weights.transfer.pull_wanted import Wanted, wanted_files
+from glowplug.weights.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     from glowplug.weights.base import Checkpoint, FetchStats, Source, WeightFile
     from glowplug.weights.fetch.settings import FetchSettings
+
+_AGAIN = "pull again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +130,9 @@ def pull(
         remove_old(folder, journal, wanted)
         if SEAL_NAME in entries and entries[SEAL_NAME].size_bytes <= MAX_SEAL_BYTES:
             entry = entries[SEAL_NAME]
-            write_whole(folder / SEAL_NAME, source.read_small(entry, 0, entry.size_bytes), sync=sync)
+            write_whole(folder / SEAL_NAME, source.read_small(entry, 0, entry.size_bytes), again=_AGAIN, sync=sync)
         files = tuple(MarkedFile(item.file.name, item.file.size_bytes, etag=item.file.etag) for item in wanted)
-        write_whole(folder / COMPLETE_NAME, Marker(files, source.uri, verified).document(), sync=sync)
+        write_whole(folder / COMPLETE_NAME, Marker(files, source.uri, verified).document(), again=_AGAIN, sync=sync)
     except BaseException:
         journal.close()  # which removes it, if it knows nothing
         raise

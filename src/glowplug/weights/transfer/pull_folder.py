@@ -125,38 +125,3 @@ def _is_same(item: Wanted, marker: Marker, source: Source) -> bool:
     if (item.version.checked_blocks and marker.verified != BY_SEAL) or (item.version.sha256 and marker.verified not in _RANK):
         return False
     return bool(item.file.etag) and (old.etag, old.size_bytes) == (item.file.etag, item.file.size_bytes)
-
-
-def write_whole(path: Path, document: bytes, *, sync: bool) -> None:
-    """Write a small file, all or nothing.
-
-    Args:
-        path: of the file; replaced if it is there.
-        document: its content.
-        sync: wait until it is on the disk, with all that was renamed in its folder before.
-
-    Raises:
-        LocalError: the disk refused.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(document)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-        if sync:
-            _sync_folder(path.parent)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise LocalError(f"{path}: {error.strerror}", object=str(path), hint="free space, and pull again") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
