@@ -13,7 +13,7 @@ from weights_samples import write_checkpoint
 
 from glowplug.cache.keys import PrivateKey
 from glowplug.cache.trust import SEAL, KeySigner, Trust
-from glowplug.errors import IntegrityError, LocalError, ObjectChanged, UnknownKey, Unsigned
+from glowplug.errors import IntegrityError, LocalError, ObjectChanged, UnknownKey, Unsigned, UsageError
 from glowplug.store import open_store
 from glowplug.weights.base import Checkpoint, Entry
 from glowplug.weights.checkpoint.opening import open_checkpoint
@@ -224,6 +224,15 @@ def test_a_file_of_another_hand_is_not_replaced_unless_forced(model, folder):
     assert list(folder.iterdir()) == [folder / "config.json"]
     pulled(model, folder, force=True)
     assert files(folder) == files(model)
+
+
+@pytest.mark.parametrize("below", ["", "copy", "a/b"])
+def test_a_pull_into_what_is_pulled_is_refused(model, below):
+    before = files(model)
+    with pytest.raises(UsageError, match="lies in the folder that is to be copied"):
+        pulled(model, model / below, force=True)
+    assert files(model) == before
+    assert not (model / STATE_FOLDER).exists()
 
 
 @pytest.mark.parametrize("force", [False, True])

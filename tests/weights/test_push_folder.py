@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 from pathlib import Path
 
 import pytest
+from commands import weights
 from weights_samples import write_checkpoint, write_index
 
 from glowplug.cache.keys import PrivateKey
@@ -236,6 +238,39 @@ def test_any_store_will_do(model):
     push(open_checkpoint(LocalSource(model)), model, store)
     assert store.get("config.json").data == (model / "config.json").read_bytes()
     assert json.loads(store.get(COMPLETE_NAME).data)["files"]
+
+
+@pytest.mark.parametrize("below", ["", "copy", "a/b"])
+def test_a_push_into_what_is_pushed_is_refused(model, below):
+    before = files(model)
+    with pytest.raises(UsageError, match="lies in the folder that is to be copied"):
+        pushed(model, model / below)
+    assert files(model) == before
+    assert not (model / ".glowplug").exists()
+
+
+def test_nothing_is_not_the_folder_that_one_is_in():
+    with pytest.raises(UsageError, match="nothing is named"):
+        find_folder("", env={})
+
+
+def test_a_key_without_a_seal_is_a_usage_error(model, target, tmp_path):
+    for words in (["--signing-key", "a.key"], ["--algorithm", "blake3"]):
+        ended = weights("push", model, f"file://{target}", *words, env={"HOME": str(tmp_path)})
+        assert ended.returncode == 2
+        assert "add --seal" in ended.stderr
+    assert not target.exists()
+
+
+def test_a_full_disk_is_named_with_what_to_do(model, target, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", None)
+
+    monkeypatch.setattr(os, "sendfile", fail)
+    with pytest.raises(LocalError, match="No space left on device") as caught:
+        pushed(model, target)
+    assert caught.value.hint == "free space there, and push again: it goes on from there"
+    assert not list((target / ".glowplug" / "spool").iterdir())
 
 
 def test_a_link_that_leads_nowhere_is_a_note_unless_an_engine_reads_it(model, target):

@@ -61,6 +61,9 @@ def push_command(
     if "://" in source and not source.startswith("file:///"):
         hint = "push takes a folder of this machine; bring the checkpoint here with glowplug weights pull"
         raise UsageError(f"{source} is not a folder of this machine", object=source, hint=hint)
+    if not seal and (signing_key is not None or algorithm != "sha256"):
+        option = "--signing-key" if signing_key is not None else "--algorithm"
+        raise UsageError(f"{option} is for a seal, and --seal is not there", object=option, hint="add --seal, or leave it out")
     folder = find_folder(source, env=os.environ, revision=revision)
     target = open_store(store, env=os.environ)
     checkpoint = open_checkpoint(LocalSource(folder))

@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from glowplug.errors import IntegrityError, LocalError, ObjectChanged, UnknownKey, Unsigned
@@ -35,12 +36,12 @@ from glowplug.weights.transfer.pull_folder import (
     remove_old,
 )
 from glowplug.weights.transfer.pull_journal import Journal
+from glowplug.weights.transfer.pull_target import refuse_inside
 from glowplug.weights.transfer.pull_wanted import Wanted, wanted_files
 from glowplug.weights.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from glowplug.weights.base import Checkpoint, FetchStats, Source, WeightFile
     from glowplug.weights.fetch.settings import FetchSettings
@@ -103,12 +104,15 @@ def pull(
         progress: told the bytes that are there since the last call; from several threads, one at a time.
 
     Raises:
+        UsageError: the folder lies in the one that is to be pulled.
         LocalError: no room, no right to write, foreign files in the way, or another pull at work.
         IntegrityError: a name that must not be written, or bytes that are not those that were sealed.
         TrustError: a seal that was tampered with; or, with ``require_seal``, none that counts.
         RemoteError: the source did not deliver. What has come is kept.
     """
     begun = time.monotonic()
+    if source.is_local and not source.is_single:
+        refuse_inside(folder, Path(source.name_of(checkpoint.files[0])).parent)
     entries = {entry.name: entry for entry in source.entries()}
     seal, note = _seal(source, checkpoint, verify, required=require_seal)
     digests = pushed_digests(source, entries)

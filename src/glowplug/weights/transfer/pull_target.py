@@ -1,4 +1,4 @@
-"""The folder that a user names for a pull: a path, and never a place that would become a folder of that strange name."""
+"""The folder that a user names to copy to: a path, and never a place that would become a folder of that strange name."""
 
 from __future__ import annotations
 
@@ -37,3 +37,14 @@ def target_folder(named: str) -> Path:
     if not named or "\0" in named:
         raise UsageError("the target names no folder", object="FOLDER", hint="name the folder to pull to")
     return Path(named)
+
+
+def refuse_inside(target: Path, source: Path) -> None:
+    """Make sure that a copy is not made in what is copied: the next listing would find it, and copy the copy.
+
+    Raises:
+        UsageError: the target is the source, or lies in it.
+    """
+    if target.resolve().is_relative_to(source.resolve()):
+        what = f"{target} lies in the folder that is to be copied, {source}"
+        raise UsageError(what, object=str(target), hint="name a place outside of it")

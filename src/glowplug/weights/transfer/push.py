@@ -25,6 +25,7 @@ from glowplug.weights.transfer.marker import (
     MarkedFile,
     Marker,
 )
+from glowplug.weights.transfer.pull_target import refuse_inside, target_folder
 from glowplug.weights.transfer.push_claim import Claim
 from glowplug.weights.transfer.push_items import dangling_links, push_items, strays
 from glowplug.weights.transfer.push_job import PushJob, Sealing, reported
@@ -74,12 +75,14 @@ def push(
         progress: told the bytes that are at the target now.
 
     Raises:
-        UsageError: a file's name can't be a key.
+        UsageError: a file's name can't be a key, or the store lies in the folder.
         PreconditionFailed: other files lie there, and ``force`` is not set. Nothing was changed.
         LocalError: a file can't be read, or changed meanwhile.
         RemoteError: the store failed; the next call goes on from there.
     """
     begun = time.monotonic()
+    if store.url.startswith("file://") or "://" not in store.url:
+        refuse_inside(target_folder(store.url), folder)
     job = PushJob(
         store, target_for(store, connections=connections), sealing, progress or _nothing, folder_name=folder.resolve().name
     )

@@ -6,16 +6,17 @@ import contextlib
 import hashlib
 import os
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from glowplug import temporary
 from glowplug.errors import LocalError
 from glowplug.units import MIB
+from glowplug.weights.whole_file import failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from io import FileIO
-    from pathlib import Path
 
     from glowplug.store.base import Store
     from glowplug.store.s3 import S3Store
@@ -115,7 +116,7 @@ class FolderTarget:
                     progress(size, True)  # noqa: FBT003  the same
                 return self._store.put_file(key, spooled, sha256=sha256)
         except OSError as error:
-            raise LocalError(f"{error.filename or spool}: {error.strerror}", object=str(path)) from error
+            raise failed(error, Path(error.filename or spool), again="push again: it goes on from there") from error
         finally:
             with contextlib.suppress(OSError):
                 spooled.unlink()

@@ -29,9 +29,11 @@ def find_folder(reference: str, *, env: Mapping[str, str], revision: str | None 
         revision: branch, tag or commit of a repository; ``main`` if None.
 
     Raises:
-        UsageError: it is neither, or a revision was given for a path.
+        UsageError: it is neither, or nothing; or a revision was given for a path.
         LocalError: there is no such folder, or the repository or its revision is not in the cache.
     """
+    if not reference:
+        raise UsageError("nothing is named to push", object="FOLDER", hint="name a folder, or . for the one you are in")
     path = Path(reference.removeprefix("file://") if reference.startswith("file:///") else reference)
     if path.is_dir():
         if revision is not None:
