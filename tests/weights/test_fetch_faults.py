@@ -97,6 +97,8 @@ def test_a_lasting_fault_ends_in_one_error_that_names_object_and_range(model, ra
     assert "s3://bucket/m/model.safetensors" in caught.value.message
     assert f"bytes {start}-" in caught.value.message
     assert "2 failed attempts" in caught.value.message
+    odd = {"whole", "wrong-range", "chunked", "chunked-with-length"}
+    assert ("a proxy on the way to it, answers ranges wrongly" in caught.value.hint) is (fault.kind in odd)
     assert caught.value.hint
 
 

@@ -171,12 +171,14 @@ class Retry(Exception):
     Attributes:
         reason: in a few words, for the error that ends the last attempt.
         slow_down: the server asked for fewer requests (503 SlowDown, 429).
+        hint: what to do if no attempt mends it; empty where nothing is known but that it failed.
     """
 
-    def __init__(self, reason: str, *, slow_down: bool = False) -> None:
+    def __init__(self, reason: str, *, slow_down: bool = False, hint: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
         self.slow_down = slow_down
+        self.hint = hint
 
 
 class Meter(Protocol):

@@ -32,7 +32,9 @@ def read_weight_map(source: Source, index: Entry) -> dict[str, str]:
     raw = source.read_small(index, 0, index.size_bytes)
     try:
         document = json.loads(raw.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise BadCheckpoint(f"{name} is nested too deeply", object=name, hint=_HINT) from None
+    except ValueError as error:
         raise BadCheckpoint(f"{name} is not JSON: {error}", object=name, hint=_HINT) from error
     found = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(found, dict) or not found or not all(isinstance(file, str) for file in found.values()):

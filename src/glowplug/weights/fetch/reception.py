@@ -88,7 +88,7 @@ class Reception:
             try:
                 self._source.read_into(file, flight.range.start + flight.offset, flight.view[flight.offset :], meter)
             except Retry as error:
-                retry = Retry(error.reason, slow_down=error.slow_down)  # without the frames, which hold the view
+                retry = Retry(error.reason, slow_down=error.slow_down, hint=error.hint)  # without the frames, which hold the view
             finally:
                 with self._state.lock:
                     flight.meter = None
@@ -170,7 +170,7 @@ class Reception:
 
     def _given_up(self, flight: Flight, failures: int, retry: Retry) -> Unreachable:
         name = self._source.name_of(self._plan.checkpoint.files[flight.range.file])
-        hint = hint_for(retry.reason, "see the store's own log, and check the network between it and this machine")
+        hint = retry.hint or hint_for(retry.reason, "see the store's own log, and check the network between it and this machine")
         if retry.slow_down:
             hint = "set GLOWPLUG_WEIGHTS_CONCURRENCY to fewer requests at once, or raise what the store allows"
         what = f"{name}, bytes {flight.range.start}-{flight.range.end - 1}"

@@ -58,13 +58,13 @@ def with_patience(request: Callable[[Meter], _T], *, name: str) -> _T:
     Raises:
         Unreachable: all attempts failed.
     """
-    reason = ""
+    reason = hint = ""
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(random.uniform(0, _PAUSE_S * 2 ** (attempt - 1)))
         try:
             return request(Patience())
         except Retry as retry:
-            reason = retry.reason
-    hint = hint_for(reason, "check the URL, the network policy and the route to the server")
+            reason, hint = retry.reason, retry.hint
+    hint = hint or hint_for(reason, "check the URL, the network policy and the route to the server")
     raise Unreachable(f"{name} can't be read after {ATTEMPTS} attempts: {reason}", object=name, hint=hint)

@@ -53,20 +53,20 @@ def check(answer: Answer, file: Entry | WeightFile, start: int, size_bytes: int,
     if file.etag and etag and etag != file.etag:
         raise changed(name, start, size_bytes)
     if answer.header("content-encoding") not in {"", "identity"}:
-        raise Retry(f"the server sent it compressed ({answer.header('content-encoding')})")
+        raise _wrong(f"the server sent it compressed ({answer.header('content-encoding')})")
     if is_chunked(answer):
-        raise Retry(f"the server {CHUNKED}")
+        raise _wrong(f"the server {CHUNKED}")
     length = answer.header("content-length")
     if answer.status == 200 and not (start == 0 and size_bytes == file.size_bytes == _number(length)):
-        raise Retry("the server ignored the range and sent the whole object")
+        raise _wrong("the server ignored the range and sent the whole object")
     if answer.status == 206:
         found = _CONTENT_RANGE.fullmatch(answer.header("content-range"))
         if found and found[3] not in {"*", str(file.size_bytes)}:
             raise changed(name, start, size_bytes)
         if not found or (found[1], found[2]) != (str(start), str(start + size_bytes - 1)):
-            raise Retry(f"the server sent another range: {answer.header('content-range')[:80] or 'it does not say which'}")
+            raise _wrong(f"the server sent another range: {answer.header('content-range')[:80] or 'it does not say which'}")
     if _number(length) != size_bytes:
-        raise Retry(f"the server announced {length or 'an unknown number of'} bytes")
+        raise _wrong(f"the server announced {length or 'an unknown number of'} bytes")
 
 
 def is_chunked(answer: Answer) -> bool:
@@ -87,6 +87,10 @@ def changed(name: str, start: int, size_bytes: int) -> ObjectChanged:
         object=name,
         hint=CHANGED_HINT,
     )
+
+
+def _wrong(reason: str) -> Retry:
+    return Retry(reason, hint="the server, or a proxy on the way to it, answers ranges wrongly: go around it, or see its settings")
 
 
 def _number(text: str) -> int | None:
