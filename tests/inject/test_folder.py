@@ -99,7 +99,8 @@ try:
 except LocalError as error:
     print(error.message)
 """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-B", "-c", code, str(tmp_path)]  # it would cut off bytecode as well
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "File too large" in done.stdout
     assert list(tmp_path.iterdir()) == []
 

@@ -343,7 +343,10 @@ def test_a_limit_on_file_sizes_is_one_clear_error(model, folder):
         "sys.argv[0] = 'glowplug'; from glowplug.cli.main import main; main()"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", program, "weights", "pull", str(model), str(folder)], capture_output=True, text=True, check=False
+        [sys.executable, "-B", "-c", program, "weights", "pull", str(model), str(folder)],  # it would cut off bytecode as well
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 1
     assert "File too large" in ended.stderr

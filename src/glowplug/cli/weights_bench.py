@@ -135,7 +135,7 @@ def _report(found: Bench, uri: str, plot: Path | None) -> None:
     print(f"why: {chosen.median:.2f} GB/s, within 10 % of the best, {most:.2f},")
     print(f"     {_why(chosen)}")
     if found.spread > _NOISY:
-        print(f"note: the middle half of its rounds lies {100 * found.spread:.0f} % apart; try again when the machine is quiet")
+        print(f"note: the middle half of its rounds lies {100 * found.spread:.0f} % apart; try on a quiet machine")
     if plot:
         print(f"plot: {plot}")
 

@@ -104,7 +104,7 @@ def _report(measured: Measured, note: str) -> None:
     print(f"{count(measured.tensors, 'tensor')}, {format_bytes(measured.bytes)} in {format_seconds(measured.seconds)}")
     print(f"  throughput  {measured.gb_per_s:.2f} GB/s, first tensor after {format_seconds(measured.first_s)}")
     print(f"  processor   {format_seconds(measured.cpu_s)}, {measured.cpu_s_per_gb:.2f} s for each GB")
-    at_once = f"{fetch.concurrency} at once at the end, {fetch.most_at_once} at most"
+    at_once = f"{fetch.most_at_once} at once at most, {fetch.concurrency} allowed at the end"
     print(f"  requests    {fetch.requests} of up to {format_bytes(fetch.chunk_bytes)}, {at_once}")
     trouble = {"retries": fetch.retries, "hedges": fetch.hedges, "stalls": fetch.stalls, "slow-downs": fetch.throttled}
     print(f"  trouble     {', '.join(f'{number} {name}' for name, number in trouble.items() if number) or 'none'}")
