@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from types import SimpleNamespace
 
 import pytest
 
+from glowplug.cache.families import FAMILIES
+from glowplug.cache.lease import Holder, State, take
 from glowplug.cache.live import claim
+from glowplug.cache.repository import Repository
 from glowplug.cache.trust import Trust
 from glowplug.engines.base import ExitReadiness, Launch
 from glowplug.engines.generic.log import GenericLog
@@ -20,8 +24,10 @@ from glowplug.run.restoration import Restoration
 from glowplug.run.restoring import Prepared
 from glowplug.run.start import Start
 from glowplug.run.weights import Weights
+from glowplug.store.memory import MemoryStore
 from glowplug.timeline.report import EngineInfo
 from glowplug.units import MIB
+from tests.cache import cache_samples as samples
 from tests.run.program import eventually
 
 BYTES = 20_000_000
@@ -78,7 +84,7 @@ def test_the_engine_is_spawned_once_the_rest_of_the_restore_surely_fits_into_its
     """The rest, and half a second, at 50 MiB a second."""
     for imports_s, at_once, left in ((0.0, False, 0), (3.0, False, 125 * MIB), (12.0, True, 500 * MIB)):
         with claim(tmp_path / str(imports_s), "0" * 64) as live:
-            restoration = a_restoration(live, imports_s)
+            restoration = a_restoration(Prepared(launch(imports_s), live=live), RunOptions(), Trust())
             restoration.found(SimpleNamespace(size_bytes=500 * MIB))
             assert restoration.in_use() is at_once
             restoration.progress(500 * MIB - left - 1)
@@ -87,14 +93,55 @@ def test_the_engine_is_spawned_once_the_rest_of_the_restore_surely_fits_into_its
             assert restoration.in_use() is bool(left)
 
 
-def a_restoration(live, imports_s):
-    launch = Launch(
-        EngineInfo("vllm", None), {}, relocatable=True, families=(), readiness=ExitReadiness(), ranks=1, log=GenericLog,
-        imports_s=imports_s,
+def launch(imports_s):
+    return Launch(
+        EngineInfo("vllm", None), {}, relocatable=True, families=tuple(FAMILIES.values()), readiness=ExitReadiness(), ranks=1,
+        log=GenericLog, imports_s=imports_s,
     )  # fmt: skip
-    options, clock, console = RunOptions(), Clock(), Console(2)
-    start = Start(options, {}, clock, console, Weights(options, ("x",), {}, console, clock))
-    return Restoration(start, Prepared(launch, live=live), Trust(()), signer=None)
+
+
+def a_restoration(prepared, options, trust):
+    clock, console, env = Clock(), Console(2), {"GLOWPLUG_TRUSTED_KEYS": samples.SIGNER.public.pem}
+    start = Start(options, env, clock, console, Weights(options, ("x",), env, console, clock))
+    return Restoration(start, prepared, trust, signer=None)
+
+
+@pytest.fixture
+def waiting(tmp_path):
+    """A start that has waited in vain for another's generation, as its engine may be spawned, and how to publish that."""
+    store = MemoryStore()
+    lease = take(store, samples.DIGEST, Holder(host="other"), over=None)
+    with claim(tmp_path / "live", samples.DIGEST) as live:
+        prepared = Prepared(launch(0.1), samples.ENVELOPE, live, repository=Repository(store))
+        spawned = a_restoration(prepared, RunOptions(wait_s=0.1), samples.TRUST).begin()
+        assert spawned.late is not None
+        yield spawned, lambda: samples.publish(store, samples.make_tree(tmp_path / "tree", samples.SMALL_TREE))
+        spawned.settled()
+    lease.finish(State.ABANDONED)
+
+
+def ended_by_itself(spawned):
+    ended = threading.Event()
+    spawned.late.then(ended.set)
+    assert ended.wait(20)
+    return spawned.settled().search
+
+
+def test_who_has_waited_in_vain_takes_what_appears_before_its_engine_compiles(waiting):
+    spawned, publish = waiting
+    published = publish().manifest
+    assert ended_by_itself(spawned).restored.generation == published.digest
+    assert samples.snapshot(spawned.live.path).keys() == samples.SMALL_TREE.keys()
+
+
+def test_who_has_waited_in_vain_looks_on_no_longer_once_its_engine_compiles(waiting):
+    spawned, publish = waiting
+    samples.make_tree(spawned.live.path, {"inductor/own.so": b"own"})
+    search = ended_by_itself(spawned)
+    assert (search.restored, search.may_publish) == (None, True)
+    assert "not waited for any longer (--wait 0.1s)" in search.lookup.reason
+    publish()
+    assert samples.snapshot(spawned.live.path).keys() == {"inductor/own.so"}
 
 
 def test_an_engine_that_compiles_before_the_restore_is_done_is_left_alone(glowplug, vllm, slow):

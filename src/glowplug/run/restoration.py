@@ -3,7 +3,8 @@
 An engine imports for some seconds before it looks into its compile cache (``Launch.imports_s``). So it is spawned as soon as what
 is left of the restore surely fits into these seconds: at once for a small generation, near the end of the fetch for a large one,
 when its generation appears for a start that waits for another's, and at the deadline in any case. A restore that turns out to be
-later than that is called off, or finds that the engine has begun to compile and leaves it alone.
+later than that is called off, or finds that the engine has begun to compile and leaves it alone. Who has waited for another's in
+vain looks on until its engine compiles.
 
 One ``Restoration`` belongs to one start. The main thread calls ``begin``; from then on ``settle`` may be called from any thread.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from glowplug.cache.deadline import Deadline
 from glowplug.cache.lease import Holder, Lease
+from glowplug.cache.repository import Pointer
 from glowplug.cache.tree import scan
 from glowplug.errors import DeadlineExceeded, GlowplugError, UsageError
 from glowplug.run import process
@@ -157,13 +159,32 @@ class Restoration:
                 return self._fly(found, turn)
             if isinstance(turn, str):
                 lookup = replace(found.search.lookup, reason=turn or found.search.lookup.reason)
-                return replace(found, search=replace(found.search, lookup=lookup))
-            self._bound(Deadline(self._start.options.restore_deadline_s, step="restore"), self._start.options.restore_deadline_s)
-            self._step = "restore"
-            self._trust_again()
-            found = self._look_up()
+                found = replace(found, search=replace(found.search, lookup=lookup))
+                return self._look_on(found, lookout) if turn and not wait.remaining_s else found
+            found = self._look_again()
             if not _is_miss(found.search):
                 break
+        return found
+
+    def _look_on(self, found: Prepared, lookout: Lookout) -> Prepared:
+        """The wait is over: let the engine begin, and look on until it compiles. What appears meanwhile is restored beside it."""
+        if not self._imports_s:
+            return found
+        self._prepared = note_files(self._prepared)
+        with self._lock:
+            self._result, self._step = found, ""
+        self._may_spawn.set()
+        lookout.holder = None
+        with contextlib.suppress(GlowplugError):  # the engine compiles, or the store does not answer
+            while self.in_use():
+                wait = Deadline(self._imports_s, step="wait")
+                turn = lookout.turn(found.search.pointer, wait)
+                self._ended()
+                if isinstance(turn, Pointer):
+                    again = self._look_again()
+                    return again if again.search.restored is not None else found
+                if wait.remaining_s or self._stop.is_set():  # nobody compiles it any more, or the engine is ready
+                    break
         return found
 
     def _look_up(self) -> Prepared:
@@ -178,10 +199,14 @@ class Restoration:
         self._ended()
         return found
 
-    def _trust_again(self) -> None:
-        """A user's first publication makes the key that it is signed with."""
-        with contextlib.suppress(UsageError):
+    def _look_again(self) -> Prepared:
+        """Something has been published meanwhile: restore that."""
+        limit_s = self._start.options.restore_deadline_s
+        self._bound(Deadline(limit_s, step="restore"), limit_s)
+        self._step = "restore"
+        with contextlib.suppress(UsageError):  # a user's first publication makes the key that it is signed with
             self._trust = trust_for(self._start.options, self._start.env, signer=self._signer)
+        return self._look_up()
 
     def _lookout(self) -> Lookout:
         prepared, options = self._prepared, self._start.options
@@ -265,7 +290,7 @@ class Restoration:
             now_s = self._start.clock.now_s()
             if self._spans and self._spans[-1][0] == self._step:
                 self._spans[-1] = (self._step, (self._spans[-1][1][0], now_s))
-            else:
+            elif self._step:
                 self._spans.append((self._step, (self._mark_s, now_s)))
             self._mark_s = now_s
 
