@@ -284,7 +284,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("document", HOSTILE)
 def test_what_is_no_lease_is_held_by_nobody_in_particular_and_expires(store, document, monkeypatch):
-    monkeypatch.setattr("glowplug.cache.lease._UNKNOWN", holder(id="", host="", pid=0))
+    monkeypatch.setattr("glowplug.cache.lease._UNKNOWN", holder(id="", host="", pid=0, ttl_s=0.1))
     store.put(KEY, document)
     watch = Watch(store, DIGEST)
     watch.look()

@@ -50,8 +50,15 @@ def publish(store, name=b"generation"):
     store.put(LATEST, canonical_json({"generation": hashlib.sha256(name).hexdigest()}))
 
 
-def later(step, after_s=0.3):
+def later(step, after_s=0.1):
     threading.Timer(after_s, step).start()
+
+
+@pytest.fixture(autouse=True)
+def brisk(monkeypatch):
+    """Looks ten times as often as a start does, and waits less for another writer."""
+    monkeypatch.setattr("glowplug.run.flight._PAUSES_S", (0.05, 0.1))
+    monkeypatch.setattr("glowplug.run.flight._NEXT_WRITER_S", 1.0)
 
 
 @pytest.fixture
@@ -66,7 +73,7 @@ def test_where_nobody_compiles_a_writer_does_and_a_reader_goes_cold(store):
 
 def test_what_appears_is_looked_at_and_whom_it_waited_for_is_said_once(store):
     lease, waits = held(store), []
-    later(lambda: publish(store), 1.5)
+    later(lambda: publish(store), 0.3)
     pointer = lookout(store, waits=waits).turn(None, wait())
     assert pointer.generation == hashlib.sha256(b"generation").hexdigest()
     assert waits == ["other (pid 7)"]
@@ -88,23 +95,23 @@ def test_a_pointer_that_points_at_nothing_is_as_none(store):
 
 def test_a_reader_waits_for_the_next_writer_if_one_gives_up(store):
     first = held(store)
-    later(lambda: first.finish(State.ABANDONED), 0.8)
-    later(lambda: held(store), 2.0)
-    later(lambda: publish(store), 3.0)
+    later(lambda: first.finish(State.ABANDONED), 0.2)
+    later(lambda: held(store), 0.5)
+    later(lambda: publish(store), 0.8)
     assert lookout(store, writer=False).turn(None, wait()) == Repository(store).latest(ENVELOPE)
 
 
 @pytest.mark.parametrize("end", ["silent", State.ABANDONED])
 def test_a_reader_whose_writer_is_gone_goes_cold_where_no_other_takes_over(store, end):
     first = held(store)
-    later(lambda: setattr(first, "lost", True) if end == "silent" else first.finish(end), 0.8)
+    later(lambda: setattr(first, "lost", True) if end == "silent" else first.finish(end))
     assert lookout(store, writer=False).turn(None, wait()) == "other (pid 7) compiles the same no longer"
 
 
 @pytest.mark.parametrize("writer", [True, False])
 def test_whoever_waited_for_one_that_failed_goes_cold_at_once(store, writer):
     first = held(store)
-    later(lambda: first.finish(State.FAILED), 0.8)
+    later(lambda: first.finish(State.FAILED))
     begun = time.monotonic()
     assert "published nothing" in lookout(store, writer=writer).turn(None, wait())
     assert time.monotonic() - begun < 4
@@ -113,7 +120,7 @@ def test_whoever_waited_for_one_that_failed_goes_cold_at_once(store, writer):
 def test_the_wait_ends_with_its_deadline_or_when_it_is_told_to(store):
     lease, stop = held(store), threading.Event()
     begun = time.monotonic()
-    reason = lookout(store).turn(None, wait(1.0))
+    reason = lookout(store).turn(None, wait(0.3))
     assert reason == "other (pid 7) compiles the same, and is not waited for any longer (--wait 9s)"
     later(stop.set)
     assert lookout(store, stop=stop).turn(None, wait()) == ""
@@ -130,7 +137,7 @@ def test_a_store_that_never_lets_a_lease_be_taken_is_asked_now_and_then_and_left
             raise PreconditionFailed("somebody else was quicker", object=key)
 
     store = Hopeless()
-    assert "another start compiles the same" in lookout(store).turn(None, wait(1.2))
+    assert "another start compiles the same" in lookout(store).turn(None, wait(0.12))
     assert store.asked <= 4
 
 
@@ -147,15 +154,15 @@ class Failing(MemoryStore):
 def test_a_look_that_fails_once_or_twice_does_not_end_the_wait():
     store = Failing()
     held(store)
-    later(lambda: setattr(store, "fail", 2), 0.2)
-    later(lambda: publish(store), 3.0)
+    later(lambda: setattr(store, "fail", 2))
+    later(lambda: publish(store), 0.6)
     assert lookout(store).turn(None, wait()) == Repository(store).latest(ENVELOPE)
 
 
 def test_a_store_that_no_longer_answers_ends_the_wait():
     store = Failing()
     lease = held(store)
-    later(lambda: setattr(store, "fail", 1000), 0.2)
+    later(lambda: setattr(store, "fail", 1000))
     assert lookout(store).turn(None, wait()) == "the store no longer tells what other (pid 7) does: connection reset"
     store.fail = 0
     lease.finish(State.PUBLISHED)
