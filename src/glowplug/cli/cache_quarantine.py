@@ -55,7 +55,8 @@ def quarantine(
     """List, set or lift the quarantine of generations. No start uses one that is in it.
 
     Writers put a generation there when engines of two nodes have died of it or could not use it, or when its signature or content
-    is wrong. --lift also removes this node's own note; other nodes keep theirs until their cache folder is deleted.
+    is wrong. --lift needs the right to delete (the janitor's). It also removes this node's own note; other nodes keep theirs until
+    .glowplug-bad beside their live folders is deleted.
     """
     if reason and (lift or generation is None):
         raise UsageError("--reason belongs to a generation that is put into quarantine", object="--reason")
