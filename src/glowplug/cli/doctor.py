@@ -32,7 +32,7 @@ Examples:
 
   helm template llm ./chart | glowplug doctor -
 
-  glowplug doctor --node --store s3://bucket/glowplug --model s3://bucket/llm
+  glowplug doctor --node --store s3://bucket/glowplug
 
   glowplug doctor --explain GP014
 """

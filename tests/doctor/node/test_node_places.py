@@ -177,6 +177,13 @@ def test_nobody_listens():
     assert "Connection refused" in found.failure.message
 
 
+def test_a_server_that_knows_no_s3():
+    with Stub(reply(404, b"not found")) as stub:
+        found = one(stub.env, store="s3://bucket/x")
+    assert found.failure.kind == "unreachable"
+    assert "does not answer as an S3 server does" in found.failure.message
+
+
 def test_an_endpoint_that_is_no_url_is_a_failure_and_no_end_of_the_doctor():
     found = one(NO_KEYS | {"AWS_ENDPOINT_URL": "nonsense"}, store="s3://bucket/x")
     assert (found.failure.kind, found.server) == ("unreachable", "")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from glowplug.doctor.checking import check_node
+from glowplug.doctor.node.document import to_json
 from glowplug.doctor.node.probe import Wish, probe
+from glowplug.doctor.node.render import render
 from glowplug.errors import UsageError
-from tests.doctor.node.machines import node, pod
+from tests.doctor.node.machines import Machine, node, pod
 
 OFFLINE = {"AWS_EC2_METADATA_DISABLED": "true", "USER": "vllm", "HOME": "/home"}
 POD = OFFLINE | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
@@ -116,6 +121,48 @@ def test_this_machine_is_looked_at_and_left_as_it_was(tmp_path):
     assert facts.memory_bytes > 0
     assert facts.cpus > 0
     assert os.listdir(tmp_path) == []
+
+
+ODD = [
+    b"",
+    b"\xff\xfe\x00",
+    b"-1",
+    b"9" * 400,
+    b"\xd9\xa3",
+    b"a b c - d",
+    b"1 2 3:4 / / x - \\777 \\",
+    b"max max",
+    b"\x1b[2J",
+    b"/" * 9000,
+]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A pod with a file for everything that is read."""
+    made = pod(Machine(tmp_path_factory.mktemp("whole")))
+    made.gpus(2)
+    made.neurons(1)
+    for path in ("proc/meminfo", "proc/self/cgroup", "proc/swaps", "sys/fs/cgroup/cpu.max", "sys/devices/system/cpu/online"):
+        made.write(path, "x")
+    return made, [path for path in made.root.rglob("*") if path.is_file() and "/dev/" not in str(path)]
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_any_content_in_any_file_gets_an_answer(whole, data):
+    made, files = whole
+    changed = {path: path.read_bytes() for path in data.draw(st.lists(st.sampled_from(files), min_size=1, max_size=3))}
+    try:
+        for path in changed:
+            path.write_bytes(data.draw(st.sampled_from(ODD) | st.binary(max_size=60)))
+        facts = probe(Wish(cache_dir="/cache"), env=POD, root=str(made))
+        checked = check_node(facts)
+        assert all(letter.isprintable() or letter == "\n" for letter in render(facts, checked))
+        json.dumps(to_json(facts, checked))
+    finally:
+        for path, content in changed.items():
+            path.write_bytes(content)
 
 
 @pytest.mark.parametrize("wish", [{"instance": "p9.huge"}, {"store": "gs://x/y"}, {"model": "ftp://x"}], ids=str)

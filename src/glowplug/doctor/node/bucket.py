@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from glowplug.doctor.node.facts import Place
 from glowplug.doctor.node.failures import failure_of
 from glowplug.doctor.node.identity import STS, find_who, named
-from glowplug.errors import GlowplugError
+from glowplug.errors import GlowplugError, ObjectNotFound
 from glowplug.store import s3_errors, s3_listing
 from glowplug.store.s3_client import Refused, S3Client
 from glowplug.weights.base import Entry
@@ -91,7 +91,10 @@ class Bucket:
             answer, endpoint = refused.answer, client.endpoint
             self.place = replace(self.place, bucket_region=answer.region, clock_ahead_s=_ahead(time.time(), answer.date))
             asked = s3_errors.Asked(self.place.url, self._bucket, endpoint.region, endpoint.origin, through=client.through)
-            self.place = replace(self.place, failure=failure_of(s3_errors.translate(answer, asked)))
+            error = s3_errors.translate(answer, asked)
+            if isinstance(error, ObjectNotFound):  # a listing finds nothing, or has no bucket; whoever says so is no S3 server
+                error = s3_listing.no_s3(client)
+            self.place = replace(self.place, failure=failure_of(error))
         if self.place.who is not None and (self.place.is_aws or self._env.get(STS)):
             self.place = replace(self.place, who=named(self.place.who, self._session, self._env))
 

@@ -54,8 +54,8 @@ def _cant_write(facts: NodeFacts) -> Iterator[Problem]:
 def _cant_map(facts: NodeFacts) -> Iterator[Problem]:
     reason = facts.cache.refusal("map")
     if reason:
-        point = f" on {facts.cache.mount.point}" if facts.cache.mount is not None else ""
-        yield _problem(facts, "map", f"no code can be loaded from it: {reason}; is it noexec{point}?")
+        point = f" (is {facts.cache.mount.point} mounted noexec?)" if facts.cache.mount is not None else ""
+        yield _problem(facts, "map", f"no code can be loaded from it: {reason}{point}")
 
 
 def _cant_rename(facts: NodeFacts) -> Iterator[Problem]:
