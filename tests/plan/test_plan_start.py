@@ -163,6 +163,7 @@ def test_a_report_is_read_from_its_file(tmp_path):
         ("{", "is not JSON"),
         ('{"schema": "other"}', "not a start report"),
         (json.dumps(replace(report(), engine=EngineInfo("generic", None)).to_json()), "of a command that is no engine"),
+        (json.dumps(replace(report(imports=3.0), exit_code=1).to_json()), "ended with exit code 1 before it was ready"),
     ],
 )
 def test_a_file_that_is_no_report_is_one_error_that_names_it(content, says, tmp_path):

@@ -44,7 +44,7 @@ def read_report(path: Path) -> StartReport:
     """One report of a file.
 
     Raises:
-        UsageError: it can't be read, or is no report of an engine's start.
+        UsageError: it can't be read, or is no report of an engine's start, or of one that failed.
     """
     hint = "give files that glowplug run --report wrote"
     try:
@@ -59,6 +59,12 @@ def read_report(path: Path) -> StartReport:
         raise UsageError(f"--report: {path}: {error.message}", object="--report", hint=hint) from None
     if report.engine.name == "generic":
         raise UsageError(f"--report: {path} is of a command that is no engine", object="--report", hint=hint)
+    if report.exit_code and not any(phase.name == "ready" for phase in report.phases):
+        raise UsageError(
+            f"--report: {path} is of an engine that ended with exit code {report.exit_code} before it was ready",
+            object="--report",
+            hint="give reports of starts that succeeded",
+        )
     return report
 
 
