@@ -16,6 +16,7 @@ from testbed import vllm_env
 
 BENCHMARKS = {
     "wrapper": "what the wrapper costs until the engine is spawned; 2 minutes",
+    "plan": "a plan from 200 headers, 1,000 manifests checked; 1 minute",
     "pack": "packing and restoring a cache against tar; 3 minutes",
     "vllm": "vLLM's initialisation, cold and warm; 8 minutes",
     "http": "weights over HTTP and HTTPS beside the Run:ai streamer, obstore and a C loop; 5 minutes",
@@ -26,10 +27,10 @@ BENCHMARKS = {
     "ranks": "four ranks and a small window; 3 minutes",
     "start": "start to ready of a real vLLM with a 2 GB model behind 150 MB/s, beside runai_streamer; 25 minutes",
 }
-_OF_THE_CACHE = {"wrapper", "pack", "vllm", "start", "faults_cache", "fleet"}
-_MODULES = {name: name if name in _OF_THE_CACHE else f"weights_{name}" for name in BENCHMARKS}
+_OF_THE_WEIGHTS = {"http", "local", "faults", "ranks"}
+_MODULES = {name: f"weights_{name}" if name in _OF_THE_WEIGHTS else name for name in BENCHMARKS}
 _NEED_VLLM = {"wrapper", "vllm"}
-_QUICK = {"http", "local", "faults", "ranks", "start"}
+_QUICK = _OF_THE_WEIGHTS | {"start"}
 
 
 def main() -> int:
