@@ -64,7 +64,7 @@ def gc(
     ] = None,
     delete: Annotated[
         bool,
-        typer.Option("--delete", help="Remove it. Without this option nothing is changed, and what would be removed is listed."),
+        typer.Option("--delete", help="Really remove. Without --delete, what would be removed is only listed."),
     ] = False,
     trusted_keys: TrustedKeys = None,
     as_json: AsJson = False,
