@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from glowplug.errors import RemoteError, Unreachable
-from glowplug.store import s3_http
+from glowplug.store import s3_client, s3_http
 from glowplug.weights.base import Entry
 from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.sources import patience
@@ -19,8 +19,10 @@ ENTRY = Entry("model.safetensors", 4000, '"1"')
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(s3_http, "READ_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(patience, "WINDOW_S", 0.2)
+    monkeypatch.setattr(s3_http, "READ_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(patience, "WINDOW_S", 0.1)
+    monkeypatch.setattr(patience, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(s3_client, "_BACKOFF_S", 0.01)
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/m", "s3://bucket/m/model.safetensors"])

@@ -14,33 +14,36 @@ READ = """
 import json, sys
 import safetensors, torch
 for path in sys.argv[1:]:
-    with safetensors.safe_open(path, "pt") as file:
-        try:
+    try:
+        with safetensors.safe_open(path, "pt") as file:
             tensor = file.get_tensor("a")
             print(json.dumps([str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]))
-        except safetensors.SafetensorError as error:
-            print(json.dumps(str(error)))
+    except safetensors.SafetensorError as error:
+        print(json.dumps(str(error)))
 """
 
 
-@pytest.mark.vllm
-def test_safetensors_reads_every_type_as_the_table_says(vllm_python, tmp_path):
-    paths = []
-    for name, dtype in DTYPES.items():
-        paths.append(write_safetensors(tmp_path / f"{name}.safetensors", {"a": (name, (3, 8), b"\1" * (3 * dtype.bits))}))
+@pytest.fixture(scope="module")
+def read(vllm_python, tmp_path_factory):
+    """What safetensors makes of each type, by its name, and of one that does not exist; torch is loaded once for all."""
+    folder, sizes = tmp_path_factory.mktemp("types"), {name: 3 * dtype.bits for name, dtype in DTYPES.items()} | {"NONE": 1}
+    paths = [write_safetensors(folder / f"{name}.safetensors", {"a": (name, (3, 8), b"\1" * n)}) for name, n in sizes.items()]
     ended = subprocess.run([vllm_python, "-c", READ, *paths], check=True, capture_output=True, text=True)
-    for (name, dtype), line in zip(DTYPES.items(), ended.stdout.splitlines(), strict=True):
-        if dtype.torch is None:
-            assert "not understood" in json.loads(line)
-        else:
-            assert json.loads(line) == [dtype.torch, list(torch_shape(name, (3, 8)))]
+    return dict(zip(sizes, map(json.loads, ended.stdout.splitlines()), strict=True))
 
 
 @pytest.mark.vllm
-def test_safetensors_knows_no_other_type(vllm_python, tmp_path):
-    path = write_safetensors(tmp_path / "x.safetensors", {"a": ("NONE", (1,), b"\1")})
-    ended = subprocess.run([vllm_python, "-c", READ, path], check=False, capture_output=True, text=True)
-    listed = ended.stderr.partition("expected one of ")[2]
+def test_safetensors_reads_every_type_as_the_table_says(read):
+    for name, dtype in DTYPES.items():
+        if dtype.torch is None:
+            assert "not understood" in read[name]
+        else:
+            assert read[name] == [dtype.torch, list(torch_shape(name, (3, 8)))]
+
+
+@pytest.mark.vllm
+def test_safetensors_knows_no_other_type(read):
+    listed = read["NONE"].partition("expected one of ")[2]
     assert {word.strip("`") for word in listed.split(" at line")[0].split(", ")} == set(DTYPES)
 
 

@@ -204,7 +204,7 @@ def test_without_a_wrapper_one_process_serves_all_ranks_and_ends_with_them(model
 
 
 def test_a_window_keeps_the_serving_process_small(tmp_path, socket_path):
-    tensors = write_checkpoint(tmp_path / "m", files=2, tensors=16, elements=(1_500_000, 1_600_000))
+    tensors = write_checkpoint(tmp_path / "m", files=2, tensors=16, elements=(600_000, 650_000))
     size = sum(len(data) for _, _, data in tensors.values())
     with Feeder(tmp_path / "m", socket_path, "--host-memory", "16MiB") as feeder, Rank(socket_path, hold_at_end=True) as rank:
         assert rank.hear() == {"attached": "windowed"}

@@ -79,6 +79,8 @@ def test_a_passing_fault_costs_an_attempt_and_no_byte(model, range_server, fault
     assert server.stats().faults == {fault.kind: 1}
     if fault.kind != "drop":  # a kept connection that ends without an answer is no failure: it is asked once more, at once
         assert stats.retries + stats.hedges >= 1
+    if not hedge:  # what says nothing more is ended by the low-speed limit
+        assert stats.stalls == (fault.kind in {"stall", "drip", "silent"})
     assert stats.bytes == model.size_bytes
     assert running.told == sorted(set(running.told))
     assert running.told[-1] == running.plan.length
@@ -133,12 +135,6 @@ def test_what_was_on_its_way_at_once_is_counted_as_the_server_saw_it(tmp_path, r
         stats = running.read()
     assert (stats.concurrency, stats.most_at_once) == (5, most)
     assert server.stats().most_at_once == most
-
-
-def test_a_stall_is_ended_by_the_low_speed_limit_and_counted(model, range_server):
-    server = range_server(model.served, faults=once(range_faults.STALL))
-    with load(model, server, QUICK.over(hedge=False)) as running:
-        assert running.read().stalls == 1
 
 
 def test_an_attempt_that_takes_too_long_is_ended_even_if_it_is_not_slow(model, range_server):
