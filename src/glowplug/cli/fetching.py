@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from glowplug.errors import UsageError
-from glowplug.units import parse_bandwidth, parse_bytes
+from glowplug.units import MIB, parse_bandwidth, parse_bytes
+from glowplug.weights.fetch.ferry import RING_BYTES
 from glowplug.weights.fetch.settings import FetchSettings
 
 Concurrency = Annotated[
@@ -24,7 +25,10 @@ Chunk = Annotated[
     ),
 ]
 Memory = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Buffer for what is under way. Default: 512MiB, less where memory is short.")
+    str | None,
+    typer.Option(
+        metavar="SIZE", help=f"Buffer for what is under way. Default: {RING_BYTES // MIB}MiB, less where memory is short."
+    ),
 ]
 MaxBandwidth = Annotated[
     str | None,

@@ -36,7 +36,7 @@ TrustedKeys = Annotated[
     typer.Option(
         metavar="KEYS",
         help="Public keys whose signatures count: files, folders, PEM text or awskms:ARN; repeatable."
-        " Default: $GLOWPLUG_TRUSTED_KEYS, else your own key.",
+        " Default: $GLOWPLUG_TRUSTED_KEYS, else the key that signs here.",
     ),
 ]
 Engine = Annotated[

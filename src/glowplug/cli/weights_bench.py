@@ -38,7 +38,9 @@ _NOISY = 0.2
 def bench_command(
     uri: Uri,
     seconds: Annotated[str, typer.Option(metavar="DURATION", help="How long it may take, such as 30s or 5m.")] = "60s",
-    limit: Annotated[str | None, typer.Option(metavar="SIZE", help="Most that one measurement reads. Default: 512MiB.")] = None,
+    limit: Annotated[
+        str | None, typer.Option(metavar="SIZE", help=f"Most that one measurement reads. Default: {MOST_BYTES // MIB}MiB.")
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw the results into FILE, .svg or .png. Needs: pip install 'glowplug[plot]'."),

@@ -14,10 +14,10 @@ from glowplug.cli.options import AsJson, TrustedKeys, Uri
 from glowplug.cli.output import print_json, progress_bar
 from glowplug.cli.sealing import seal_verifier
 from glowplug.errors import UnknownKey, Unsigned
-from glowplug.units import count, format_bytes, format_seconds, parse_bytes
+from glowplug.units import MIB, count, format_bytes, format_seconds, parse_bytes
 from glowplug.weights.bench.measure import Measured, measure
 from glowplug.weights.seals.loading import load_seal
-from glowplug.weights.streaming.stream import stream_bytes
+from glowplug.weights.streaming.stream import WINDOW_BYTES, stream_bytes
 
 if TYPE_CHECKING:
     from glowplug.weights.base import Checkpoint, Plan, Source
@@ -33,7 +33,8 @@ def stream(
     concurrency: Concurrency = None,
     chunk: Chunk = None,
     memory: Annotated[
-        str | None, typer.Option(metavar="SIZE|full", help="Buffer: a size such as 1GiB, or full: all at once. Default: 512MiB.")
+        str | None,
+        typer.Option(metavar="SIZE|full", help=f"Buffer, such as 1GiB; full: all at once. Default: {WINDOW_BYTES // MIB}MiB."),
     ] = None,
     max_bandwidth: MaxBandwidth = None,
     trusted_keys: TrustedKeys = None,
