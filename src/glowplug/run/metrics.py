@@ -6,15 +6,12 @@ lines, the official client would be one more package in every injected folder, a
 
 from __future__ import annotations
 
-import re
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 import glowplug
-from glowplug import temporary
-from glowplug.errors import LocalError
 from glowplug.timeline.report import Outcome
+from glowplug.timeline.write import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,26 +27,12 @@ _EVENTS = {
 
 
 def write_metrics(path: Path, report: StartReport) -> None:
-    """Replace the file, as a whole.
+    """Replace the file, as a whole; a device or a pipe is written to.
 
     Raises:
         LocalError: it can't be written.
     """
-    half = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")  # the collector reads *.prom only
-    try:
-        temporary.sweep(path.parent, re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]+\.tmp"))
-        with open(temporary.create(half, 0o644), "w", encoding="utf-8") as file:
-            try:
-                file.write(exposition(report))
-                file.flush()
-                half.chmod(0o644)
-                half.replace(path)
-            except OSError:
-                half.unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        problem = error.strerror or str(error)
-        raise LocalError(f"cannot write the metrics: {path}: {problem}", object=str(path), hint="see --metrics") from None
+    write_whole(path, exposition(report).encode(), what="metrics", mode=0o644)  # the collector is another user
 
 
 @dataclass(frozen=True, slots=True)

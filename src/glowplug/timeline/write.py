@@ -1,6 +1,6 @@
-"""Writes the start report to a file that others read at any moment.
+"""Writes the start report, or its metrics, to a file that others read at any moment.
 
-A reader sees the old report or the new one, never a part: written beside the target and renamed over it. A target that can't be
+A reader sees the old content or the new one, never a part: written beside the target and renamed over it. A target that can't be
 replaced by a rename (a pipe, ``/dev/stdout``, Kubernetes' ``/dev/termination-log``, which is a mount) is written in place.
 """
 
@@ -36,12 +36,27 @@ def write_report(path: Path, report: StartReport) -> None:
         LocalError: the file can't be written; it names the path. A temporary file is not left behind.
     """
     data = (json.dumps(report.to_json(brief=str(path) == _TERMINATION_LOG), indent=2, ensure_ascii=False) + "\n").encode()
+    write_whole(path, data, what="report")
+
+
+def write_whole(path: Path, data: bytes, *, what: str, mode: int | None = None) -> None:
+    """Write a file that others read at any moment.
+
+    Args:
+        path: where to.
+        data: all of it.
+        what: its name, for the error.
+        mode: of a file that is made or replaced; None for what the umask leaves.
+
+    Raises:
+        LocalError: the file can't be written; it names the path. A temporary file is not left behind.
+    """
     try:
-        if not _is_plain(path) or not _replaced(os.path.realpath(path), data):  # a link keeps pointing at its file
+        if not _is_plain(path) or not _replaced(os.path.realpath(path), data, mode):  # a link keeps pointing at its file
             _overwrite(path, data)
     except OSError as error:
         raise LocalError(
-            f"report not written to {path}: {error.strerror or error}",
+            f"{what} not written to {path}: {error.strerror or error}",
             object=str(path),
             hint="nobody reads this pipe" if error.errno == errno.ENXIO else "choose a file in a folder you may write to",
         ) from None
@@ -55,10 +70,10 @@ def _is_plain(path: Path) -> bool:
         return True
 
 
-def _replaced(target: str, data: bytes) -> bool:
+def _replaced(target: str, data: bytes, mode: int | None) -> bool:
     """Replace the target; False where it exists and a rename is not possible here."""
     try:
-        _replace(target, data)
+        _replace(target, data, mode)
     except OSError as error:
         if error.errno in _NOT_BY_RENAME and os.path.exists(target):
             return False
@@ -73,7 +88,7 @@ def _overwrite(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _replace(target: str, data: bytes) -> None:
+def _replace(target: str, data: bytes, mode: int | None) -> None:
     folder, name = os.path.split(target)
     temporary.sweep(folder, re.compile(re.escape(name) + r"\.[0-9a-f]{8}\.tmp"))
     beside = f"{target}.{secrets.token_hex(4)}.tmp"
@@ -81,6 +96,8 @@ def _replace(target: str, data: bytes) -> None:
         try:
             file.write(data)
             file.flush()
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             os.replace(beside, target)
         except BaseException:
             with contextlib.suppress(OSError):
