@@ -5,6 +5,7 @@ Most of these turn the cache off: the output's path is the same, and the test is
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -15,6 +16,8 @@ import time
 
 import pytest
 
+from glowplug.run import pump
+from glowplug.run.pump import Pump
 from tests.run.program import GLOWPLUG, eventually
 
 PLAIN = ["--no-cache", "--quiet"]
@@ -147,6 +150,32 @@ def test_a_full_disk_behind_the_output_does_not_hang_the_engine(glowplug):
         ended = glowplug("run", *PLAIN, "--", "sh", "-c", "yes | head -c 1000000; exit 5", stdout=full)
         assert ended.said("the engine's output could not be written: No space left on device")
     assert ended.code == 5
+
+
+def test_an_engine_behind_a_full_disk_goes_on_and_is_read_again_once_there_is_room(monkeypatch):
+    written, full = [], [True]
+
+    def write(_, data):
+        if full[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(bytes(data))
+
+    monkeypatch.setattr(pump, "write_all", write)
+    pumping = Pump(1, lambda _: None)
+    assert pumping.start()
+    os.write(pumping.inlet, b"lost\n")
+    eventually(lambda: pumping.error)
+    full[0] = False
+    os.write(pumping.inlet, b"kept\n")
+    eventually(lambda: written)
+    pumping.release()
+    pumping.join(20)
+    assert (written, pumping.error.errno) == ([b"kept\n"], errno.ENOSPC)
+
+
+def test_a_python_that_writes_to_a_closed_standard_error_ends_as_it_would_without_the_wrapper(glowplug):
+    line = f"{shlex.join([*PLAINLY, *python('import sys; print(1, file=sys.stderr)')])} 2>&-"
+    assert subprocess.run(["bash", "-c", line], env=glowplug.env, capture_output=True, timeout=60, check=False).returncode == 0
 
 
 def test_an_output_that_somebody_made_non_blocking_loses_nothing(glowplug):

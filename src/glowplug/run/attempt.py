@@ -222,7 +222,7 @@ class Attempt:
         for pump in self._pumps:
             pump.drain(gave_up)
             if pump.error is not None and not isinstance(pump.error, BrokenPipeError):  # a reader that has gone knows that itself
-                self.start.console.warn(f"the engine's output could not be written: {pump.error.strerror}; the rest of it is lost")
+                self.start.console.warn(f"the engine's output could not be written: {pump.error.strerror}; some of it is lost")
 
 
 def _wait(child: Child) -> tuple[int, bool]:

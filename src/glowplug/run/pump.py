@@ -1,7 +1,8 @@
 """Pass-through of the engine's output: byte for byte to where it was going, and line by line to a reader.
 
 The bytes come first: they are written before anything looks at them, and whatever the reader does cannot hold them up or change
-them. If the far end is gone, reading ends too, and the engine meets the same broken pipe that it would have met without us.
+them. If the far end is gone, reading ends too, and the engine meets the same broken pipe that it would have met without us. Where
+it can't be written for another reason (a full disk), the engine goes on, and what can't be written is lost until it can again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Pump:
         on_line: given each line, without its end, and decoded with replacement; gets no more once it raises.
 
     Attributes:
-        error: why the output could not be passed on; None as long as it could.
+        error: why output could not be passed on for the first time; None as long as all could.
     """
 
     def __init__(self, target: int, on_line: Callable[[str], None]) -> None:
@@ -101,8 +102,9 @@ class Pump:
                 try:
                     write_all(self._target, chunk)
                 except OSError as error:
-                    self.error = error
-                    raise
+                    self.error = self.error or error
+                    if isinstance(error, (BrokenPipeError, ConnectionResetError)):
+                        raise
                 self._passed += len(chunk)
                 self._last = (self._last + chunk)[-_LAST_BYTES:]
                 self._writing = False
