@@ -253,6 +253,15 @@ def test_every_error_of_the_system_becomes_one_of_ours(number, kind):
         raise OSError(number, os.strerror(number))
 
 
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/nowhere", path)], ids=["folder", "pipe", "link"])
+def test_what_is_no_file_is_not_taken_for_somebody_elses_object(root, store, make):
+    store.put("v1/there", b"")
+    make(root / "v1" / "latest")
+    with pytest.raises(LocalError, match="v1/latest is no file") as caught:
+        store.put_if_absent("v1/latest", b"x")
+    assert caught.value.hint == "remove it"
+
+
 def test_a_file_system_without_links_says_so(store, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")

@@ -149,6 +149,8 @@ class LocalStore:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     os.link(written, path)
             except FileExistsError:
+                if _is_in_the_way(path):
+                    raise LocalError(f"{path} is no file, and in an object's way", object=str(path), hint="remove it") from None
                 raise PreconditionFailed(f"{path} exists already", object=str(path), hint="read it instead") from None
             except OSError as error:
                 if error.errno in _NO_LINKS:
@@ -276,6 +278,14 @@ def _opened(path: Path) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _is_in_the_way(path: Path) -> bool:
+    """Whether something lies there that no store has written; whoever reads it finds no object."""
+    try:
+        return not stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _require_file(status: os.stat_result, path: Path) -> None:
