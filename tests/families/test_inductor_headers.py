@@ -15,7 +15,7 @@ import pytest
 from glowplug.cache.families import INDUCTOR_HEADERS
 from glowplug.cache.temp_links import lend
 from glowplug.errors import LocalError
-from tests.run.program import Program
+from tests.run.program import SOURCE, Program
 
 # What torch/_inductor/codecache.py does: the header, the lock, and only where there is none yet, the compiler.
 BUILDER = """
@@ -65,8 +65,22 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.exists() else []
 
 
+def with_torch(tmp_path):
+    """A machine on which every Python has torch, by its list of packages."""
+    info = tmp_path / "site" / "torch-2.13.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0\n")
+    (info / "RECORD").touch()
+    return Program(tmp_path, {"PYTHONPATH": f"{SOURCE}:{info.parent}"})
+
+
+def test_headers_that_an_engine_without_torch_can_not_have_built_are_not_taken(tmp_path):
+    ended = Program(tmp_path).run(sys.executable, "-c", BUILDER, env={"TMPDIR": make(tmp_path / "temp")})
+    assert (ended.out, ended.report["publish"]["state"]) == (b"built\n", "skipped")
+
+
 def test_a_new_node_finds_what_the_first_one_built(tmp_path):
-    first = Program(tmp_path)
+    first = with_torch(tmp_path)
     cold = first.run(sys.executable, "-c", BUILDER, env={"TMPDIR": make(tmp_path / "temp-1")})
     assert cold.out == b"built\n"
     assert cold.report["publish"]["files"] == 2
@@ -202,7 +216,7 @@ def test_a_temporary_folder_where_anybody_can_rename_is_refused(places):
 
 
 def test_an_engine_that_dies_of_its_cache_starts_again_without_the_lent_header(tmp_path):
-    program = Program(tmp_path)
+    program = with_torch(tmp_path)
     code = (
         BUILDER
         + """
@@ -222,7 +236,7 @@ cached.write_bytes(b"so")
 
 
 def test_refused_headers_cost_a_line_and_nothing_else(tmp_path):
-    program, temp = Program(tmp_path), make(tmp_path / "temp")
+    program, temp = with_torch(tmp_path), make(tmp_path / "temp")
     build(Path(temp, "torchinductor_nobody-else", "precompiled_headers"), "planted")
     Path(temp, "torchinductor_nobody-else").chmod(0o777)
     ended = program.run(sys.executable, "-c", BUILDER, env={"TMPDIR": temp})

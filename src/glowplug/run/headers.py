@@ -34,7 +34,7 @@ class Headers:
             prepared: what was done for the engine before.
             env: the engine's environment.
         """
-        if prepared.live is None or INDUCTOR_HEADERS not in prepared.launch.families:
+        if prepared.live is None or INDUCTOR_HEADERS not in prepared.launch.families or not _may_have_torch(prepared):
             return
         from glowplug.cache.temp_links import lend  # noqa: PLC0415  only where a cache is used
 
@@ -63,3 +63,9 @@ class Headers:
             step()
         except Exception as error:  # noqa: BLE001  fail-open boundary: the engine, or the next one, builds them by itself
             self.start.console.warn(describe_error(error))
+
+
+def _may_have_torch(prepared: Prepared) -> bool:
+    """Whether headers that appear can be this engine's own, and not those of another process in the same temporary folder."""
+    packages = prepared.launch.components.get("packages")
+    return not isinstance(packages, dict) or "torch" in packages
