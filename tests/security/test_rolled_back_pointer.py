@@ -1,4 +1,4 @@
-"""An old generation, validly signed, offered again: what it gets whoever can move the pointer, and what stops it."""
+"""What was once signed, and should no longer be used: an old generation that is offered again, and what it has left on a node."""
 
 from __future__ import annotations
 
@@ -66,3 +66,16 @@ def test_it_is_refused_once_its_key_is_no_longer_trusted(program, compiler, tmp_
     ended = program.run(*compiler, env=trusting(tmp_path, "new"))
     assert (ended.code, ended.report["outcome"], ended.report["cache"]["generation"]) == (0, "refused", None)
     assert b"compiled 4 loaded 0" in ended.out
+
+
+def test_what_a_key_has_signed_goes_from_the_nodes_with_the_trust_in_it(program, compiler, tmp_path):
+    program.run(*compiler, env={"GLOWPLUG_SIGNING_KEY": str(tmp_path / "old.key")})
+    program.forget()
+    untrusting = [trusting(tmp_path, "new"), {}, {"GLOWPLUG_TRUSTED_KEYS": "/no/such.pub"}]
+    for env, options in [*((env, []) for env in untrusting), (untrusting[0], ["--no-restore"])]:
+        assert b"compiled 0 loaded 4" in program.run(*compiler, env=trusting(tmp_path, "old")).out
+        ended = program.run(*compiler, env=env, options=["--no-publish", *options])
+        assert b"compiled 4 loaded 0" in ended.out
+    again = program.run(*compiler, env=trusting(tmp_path, "new"), options=["--no-publish"])
+    assert b"compiled 0 loaded 4" in again.out  # what the node has compiled itself stays
+    assert again.said("nothing was restored: ")

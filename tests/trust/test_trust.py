@@ -27,7 +27,7 @@ def altered(document, **changes):
 
 
 def test_what_a_trusted_key_signed_comes_back_with_its_signer():
-    assert trusting(BOB, ALICE).check(ALICE.sign(PAYLOAD)) == (PAYLOAD, ALICE.keyid)
+    assert trusting(BOB, ALICE).check(ALICE.sign(PAYLOAD)) == (PAYLOAD, ALICE.keyid, ALICE.keyid)
 
 
 def test_the_reference_implementation_accepts_our_envelopes_and_agrees_on_the_key_id():
@@ -53,7 +53,7 @@ def test_envelopes_of_the_reference_implementation_are_accepted(kind):
     envelope.sign(signer)
     public = signer._private_key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     verified = Trust((read_public_der(public, "test"),)).check(json.dumps(envelope.to_dict()).encode())
-    assert verified == (PAYLOAD, signer.public_key.keyid)
+    assert (verified.payload, verified.keyid) == (PAYLOAD, signer.public_key.keyid)
 
 
 def test_an_unsigned_envelope_is_refused():
@@ -214,6 +214,19 @@ def test_a_remote_key_is_asked_for_only_if_no_key_at_hand_has_signed():
     trust.verify(ALICE.sign(PAYLOAD))
     assert remote.asked == 0
     assert trust.check(BOB.sign(PAYLOAD)).keyid == BOB.keyid
+
+
+def test_whoever_has_signed_once_is_known_later_without_asking_for_as_long_as_he_is_trusted():
+    remote = _Remote(BOB.public)
+    trust = Trust((ALICE.public,), (remote,))
+    alice, bob = (trust.check(signer.sign(PAYLOAD)).signer for signer in (ALICE, BOB))
+    asked = remote.asked
+    assert trust.knows(alice)
+    assert trust.knows(bob)
+    assert not Trust((ALICE.public,)).knows(bob)
+    assert not Trust((BOB.public,), (remote,)).knows(alice)
+    assert not Trust((ALICE.public,), (remote,)).knows("")
+    assert remote.asked == asked
 
 
 def test_a_remote_key_that_cannot_be_fetched_does_not_hide_one_that_can():

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -79,6 +79,7 @@ class Manifest:
         cold_start_s: seconds from start to ready without a cache, as its producer measured; None if unknown.
         created_at: RFC 3339 in UTC.
         producer: the version that wrote it.
+        signer: whose signature was found good when it was read (``Verified.signer``); no part of the document.
     """
 
     envelope: Envelope
@@ -87,6 +88,7 @@ class Manifest:
     cold_start_s: float | None
     created_at: str
     producer: str
+    signer: str = field(default="", compare=False)
 
     @property
     def size_bytes(self) -> int:
@@ -113,23 +115,24 @@ class Manifest:
         return hashlib.sha256(self.document).hexdigest()
 
     @classmethod
-    def parse(cls, document: bytes, *, name: str = "manifest") -> Manifest:
+    def parse(cls, document: bytes, *, name: str = "manifest", signer: str = "") -> Manifest:
         """Read and check a document whose signature has been verified.
 
         Args:
             document: canonical JSON.
             name: what it is (its key in the store), for messages.
+            signer: who has signed it.
 
         Raises:
             BadManifest: of another schema, or with a file that must not be unpacked; the text names it.
         """
         try:
-            return cls._parse(document)
+            return cls._parse(document, signer)
         except BadManifest as error:
             raise BadManifest(f"{name}: {error.message}", object=error.object or name, hint=error.hint or NOT_USED) from None
 
     @classmethod
-    def _parse(cls, document: bytes) -> Manifest:
+    def _parse(cls, document: bytes, signer: str) -> Manifest:
         try:
             tree = json.loads(document)
         except (ValueError, RecursionError) as error:
@@ -146,6 +149,7 @@ class Manifest:
             cold_start_s=_cold_start_s(tree.get("cold_start_s")),
             created_at=str(tree.get("created_at", "")),
             producer=str(tree.get("producer", "")),
+            signer=signer,
         )
         try:
             canonical = manifest.document == document

@@ -103,8 +103,8 @@ class Repository:
             BadManifest: signed, and yet not usable, or for another envelope.
         """
         key = layout.generation_key(envelope_digest, generation)
-        document = trust.verify(self.store.get(key).data, name=key)
-        manifest = Manifest.parse(document, name=key)
+        verified = trust.check(self.store.get(key).data, name=key)
+        manifest = Manifest.parse(verified.payload, name=key, signer=verified.signer)
         if manifest.digest != generation:
             raise BadManifest(f"{key} holds another generation, {manifest.digest[:12]}", object=key, hint="it was moved or copied")
         if manifest.envelope.digest != envelope_digest:

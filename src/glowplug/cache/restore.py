@@ -97,7 +97,7 @@ def restore(
             with ObjectStream(store, pack_key, manifest.pack.size_bytes, deadline=deadline) as source:
                 unpack(manifest.files, source, staging / "new", name=pack_key, deadline=deadline, progress=progress)
             (staging / note.name).write_bytes(_note(manifest))
-            remember(root, manifest.digest)
+            remember(root, manifest.digest, manifest.signer)
             if in_use():
                 with deadline.commit():
                     note.unlink(missing_ok=True)

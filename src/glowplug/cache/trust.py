@@ -102,6 +102,8 @@ class Verified(NamedTuple):
 
     payload: bytes
     keyid: str
+    signer: str
+    """What ``Trust.knows`` can be asked later, over no network: the key id, or the name of a key that was fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +191,19 @@ class Trust:
             raise Unsigned(f"{name}: is not signed", object=name, hint=hint)
         message = _pre_authentication_encoding(payload, kind)
         signer = _signed_by(self.keys, signatures, message)
-        if signer is None and self.remote:
-            fetched, failure = _fetch(self.remote)
-            signer = _signed_by(fetched, signatures, message)
-            if signer is None and failure is not None:
-                raise failure
-        else:
-            fetched = []
         if signer is not None:
-            return Verified(payload, signer.keyid)
-        raise self._refusal([*self.keys, *fetched], signatures, name, kind)
+            return Verified(payload, signer.keyid, signer.keyid)
+        fetched, failure = _fetch(self.remote)
+        for remote, key in fetched:
+            if _signed_by([key], signatures, message) is not None:
+                return Verified(payload, key.keyid, remote)
+        if failure is not None:
+            raise failure
+        raise self._refusal([*self.keys, *(key for _, key in fetched)], signatures, name, kind)
+
+    def knows(self, signer: str) -> bool:
+        """Whether a ``Verified.signer`` of an earlier start would be believed now. Asks nobody."""
+        return any(key.keyid == signer for key in self.keys) or any(key.name == signer for key in self.remote)
 
     def _refusal(self, keys: list[PublicKey], signatures: list[_Signature], name: str, kind: Kind) -> GlowplugError:
         trusted = {key.keyid for key in keys}
@@ -290,12 +295,12 @@ def _candidates(keys: list[PublicKey], signatures: list[_Signature]) -> Iterator
                 yield key, signature
 
 
-def _fetch(remote: Iterable[RemoteKey]) -> tuple[list[PublicKey], GlowplugError | None]:
-    keys: list[PublicKey] = []
+def _fetch(remote: Iterable[RemoteKey]) -> tuple[list[tuple[str, PublicKey]], GlowplugError | None]:
+    keys: list[tuple[str, PublicKey]] = []
     failure = None
     for key in remote:
         try:
-            keys.append(key.public_key())
+            keys.append((key.name, key.public_key()))
         except GlowplugError as error:  # another key may have signed; raised by the caller if none has
             failure = error
     return keys, failure

@@ -52,7 +52,7 @@ class Preparing:
         begun_s = self.start.clock.now_s()
         self.start.steps.note("envelope", 0.0, begun_s)
         prepared = replace(prepared, envelope=envelope, store_url=store.url, repository=Repository(store), identity=identity)
-        prepared = claim_live(prepared, base)
+        prepared = claim_live(prepared, base, trust)
         if problem and prepared.live is not None:
             prepared = note_files(replace(prepared, search=Search(Lookup("off", problem), may_publish=False)))
         elif prepared.live is not None:
@@ -64,8 +64,9 @@ class Preparing:
         if prepared.late is not None:
             return prepared
         search = prepared.search
+        line = f"{'nothing was restored' if prepared.before else 'cold start'}: {search.lookup.reason}"
         if search.lookup.state == "none" and search.pointer is None and search.may_publish:  # the first start of its kind
-            self.start.console.note(f"cold start: {search.lookup.reason}")
+            self.start.console.note(line)
         elif search.lookup.state != "restored":
-            self.start.console.warn(f"cold start: {search.lookup.reason}")
+            self.start.console.warn(line)
         return prepared

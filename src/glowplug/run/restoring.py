@@ -16,7 +16,7 @@ from glowplug.cache.envelope import Envelope
 from glowplug.cache.families import environment
 from glowplug.cache.keyring import config_home, load_trust
 from glowplug.cache.live import LiveRoot, claim, default_base
-from glowplug.cache.quarantine import choose, cleanse, noted
+from glowplug.cache.quarantine import choose, cleanse, noted, untrusted
 from glowplug.cache.restore import Restored, restore
 from glowplug.cache.tree import TreeFile, scan
 from glowplug.cache.usage import age_access_times
@@ -164,12 +164,18 @@ def describe(launch: Launch, options: RunOptions, env: Mapping[str, str]) -> tup
     return Envelope(components), base
 
 
-def claim_live(prepared: Prepared, base: Path) -> Prepared:
-    """Take the live folder. On failure the cache takes no part in the start."""
+def claim_live(prepared: Prepared, base: Path, trust: Trust) -> Prepared:
+    """Take the live folder, emptied if it has held what must not be used here. On failure the cache takes no part in the start."""
     if prepared.envelope is None:
         return prepared
     try:
-        return replace(prepared, live=claim(base, prepared.envelope.digest))
+        live = claim(base, prepared.envelope.digest)
+        try:
+            cleanse(live.path, noted(base) | untrusted(live.path, trust))
+        except LocalError:
+            live.close()
+            raise
+        return replace(prepared, live=live)
     except LocalError as error:
         return replace(prepared, search=Search(Lookup("off", error.line()), may_publish=False))
 
@@ -196,7 +202,6 @@ def look_up_and_restore(
     pointer: Pointer | None = None
     generation, base = "", live.path.parent
     try:
-        _cleanse(live.path, noted(base), deadline, pace)
         if not options.restore:
             return replace(prepared, search=Search(Lookup("off", "restoring is turned off (--no-restore)")))
         pointer = repository.latest(envelope.digest)

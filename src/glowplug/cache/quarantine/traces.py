@@ -1,7 +1,7 @@
-"""Traces of a generation in a live folder: which ones have been put there, and how to be rid of them.
+"""Traces of generations in a live folder: which ones have been put there, who had signed them, and how to be rid of them.
 
 A live folder outlives its engine, and a later restore keeps the files that it does not bring itself. So a bad generation is gone
-from a node only when the folders that ever held it have been emptied.
+from a node only when the folders that ever held it have been emptied, and with it what a key has signed that is trusted no more.
 """
 
 from __future__ import annotations
@@ -20,29 +20,36 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
+    from glowplug.cache.trust import Trust
+
 _NOTES = ".glowplug"
 _SOURCES = "sources.json"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MAX_SOURCES = 256
 
 
-def sources(live: Path) -> list[str]:
-    """Digests of the generations that have been put into a live folder since it was empty, the oldest first."""
+def sources(live: Path) -> dict[str, str]:
+    """Digests of the generations that have been put into a live folder since it was empty, in order, and who signed each."""
     try:
         tree = json.loads((live / _NOTES / _SOURCES).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return []
-    return [digest for digest in tree if isinstance(digest, str) and _DIGEST.fullmatch(digest)] if isinstance(tree, list) else []
+        return {digest: str(signer) for digest, signer in tree.items() if _DIGEST.fullmatch(digest)}
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
 
 
-def remember(live: Path, generation: str) -> None:
-    """Note that a generation is about to be put into a live folder. Raises OSError."""
+def untrusted(live: Path, trust: Trust) -> frozenset[str]:
+    """Digests of those among them that nobody has signed who is trusted now."""
+    return frozenset(digest for digest, signer in sources(live).items() if not trust.knows(signer))
+
+
+def remember(live: Path, generation: str, signer: str) -> None:
+    """Note that a generation, and whose it is, is about to be put into a live folder. Raises OSError."""
     known = sources(live)
-    if generation in known:
+    if known.get(generation) == signer:
         return
     path = live / _NOTES / _SOURCES
     half = path.with_name(f"staging-{uuid.uuid4().hex}")
-    half.write_text(json.dumps([*known, generation][-_MAX_SOURCES:]))
+    half.write_text(json.dumps(dict([*known.items(), (generation, signer)][-_MAX_SOURCES:])))
     half.replace(path)
 
 
