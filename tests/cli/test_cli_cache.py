@@ -168,7 +168,7 @@ def test_show_takes_an_older_generation_by_its_beginning(shop):
         (["xyz"], 2, "'xyz' is not the beginning of an envelope's digest"),
         (["../.."], 2, "is not the beginning of an envelope's digest"),
         (["ENVELOPE", "0" * 64], 1, "has no generation 000"),
-        (["ENVELOPE", ""], 2, "stands for 2 generations"),
+        (["ENVELOPE", ""], 2, "'' is not the beginning of a generation's digest"),
         ([""], 2, "is not the beginning"),
     ],
 )

@@ -111,6 +111,20 @@ def test_two_nodes_put_it_into_quarantine_and_the_fleet_heals(glowplug, vllm, no
     assert (third.report["outcome"], third.report["cache"]["generation"]) == ("hit", good)
 
 
+def test_one_writer_that_died_displaces_nothing_whatever_it_compiles_until_another_agrees(glowplug, vllm, node):
+    bad = warmed(glowplug, vllm)
+    broken = node("a")
+    ended = served(broken, vllm, does="poison", until="nothing was published")
+    assert ended.said("by this node's word alone")
+    broken.forget_live_files()
+    again = served(broken, vllm, does="poison", until="nothing was published")  # compiles, for it passes the generation over
+    assert "on this node" in again.report["reason"]
+    assert (glowplug.latest(), len(glowplug.published()), quarantined(glowplug)) == (bad, 1, [])
+    assert served(node("b"), vllm).report["outcome"] == "hit"
+    served(node("c"), vllm, does="poison", until="published generation")
+    assert (quarantined(glowplug), glowplug.latest() != bad) == ([bad], True)
+
+
 def test_readers_alone_leave_the_verdict_to_the_next_writer(glowplug, vllm, node):
     bad = warmed(glowplug, vllm)
     for name in "ab":
@@ -343,7 +357,7 @@ def test_metrics_are_read_by_prometheus_own_parser_and_say_what_the_report_says(
     assert values["glowplug_cold_fallbacks_total",] == 1
     assert values["glowplug_evidence_total",] == 1
     assert values["glowplug_quarantines_total",] == 0
-    assert values["glowplug_published_bytes",] == ended.report["publish"]["pack_bytes"] > 0
+    assert values["glowplug_publish_state", ("state", "skipped")] == 1
     assert values["glowplug_engine_exit_code",] == 0
     assert families["glowplug_cold_fallbacks"].type == "counter"
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]  # no half of it
@@ -353,7 +367,20 @@ def test_metrics_are_read_by_prometheus_own_parser_and_say_what_the_report_says(
 def test_metrics_that_can_not_be_written_are_said_once_and_stop_nothing(glowplug, compiler):
     ended = glowplug.run(*compiler, options=["--metrics", "/nonexistent/x.prom"])
     assert ended.code == 0
-    assert len(ended.said("cannot write the metrics")) == 1
+    assert len(ended.said("metrics not written to /nonexistent/x.prom")) == 1
+
+
+def test_metrics_go_through_a_link_or_to_a_device_and_replace_neither(glowplug, compiler, tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link.prom").symlink_to(tmp_path / "there" / "x.prom")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    for target in (tmp_path / "link.prom", tmp_path / "pipe"):
+        assert not glowplug.run(*compiler, options=["--metrics", str(target)]).said("metrics")
+    assert "glowplug_start_seconds" in (tmp_path / "there" / "x.prom").read_text()
+    assert os.read(reader, 100_000).startswith(b"# HELP glowplug_start_info")
+    os.close(reader)
+    assert (tmp_path / "link.prom").is_symlink()
 
 
 def test_every_documented_metric_is_written_and_every_written_one_documented(glowplug, vllm, tmp_path):

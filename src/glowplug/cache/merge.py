@@ -52,6 +52,10 @@ class Tainted(IncompatibleError):
     """The tree began as a generation that is in quarantine by now, so nothing that holds it is published."""
 
 
+class Doubted(IncompatibleError):
+    """The newest generation is bad by this node's word alone, so it is neither joined nor displaced."""
+
+
 class Unjoinable(BadPack):
     """The other generation's pack is damaged or gone, so nobody can use that generation."""
 
@@ -66,7 +70,8 @@ class Tree:
         ranks: ranks of this node.
         settle_s: how long it must have been quiet before it is packed.
         restored: the generation that was put into it; None if none was.
-        known: generations that need not be joined: the tree holds them, or they are to be displaced.
+        known: generations that need not be joined, because the tree holds them.
+        doubted: generations that this node passes over by its own word.
     """
 
     root: Path
@@ -75,6 +80,7 @@ class Tree:
     settle_s: float
     restored: str | None = None
     known: Collection[str] = ()
+    doubted: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +136,7 @@ def publish_tree(
 
     Raises:
         Tainted: the tree holds a generation in quarantine.
+        Doubted: this node alone has found the newest generation bad.
         UnknownKey: the newest generation is a stranger's, and may not be replaced.
         GlowplugError: as ``capture``.
     """
@@ -169,7 +176,15 @@ def _to_join(
             object=tree.restored or "",
             hint="the next cold start publishes a new one",
         )
-    if pointer is None or pointer.generation in tree.known or pointer.generation in bad:
+    if pointer is None or pointer.generation in bad:
+        return None
+    if pointer.generation in tree.doubted:
+        raise Doubted(
+            f"generation {pointer.generation[:12]} is bad by this node's word alone, so nothing takes its place",
+            object=pointer.generation,
+            hint="a second node that reports it puts it into quarantine; glowplug cache quarantine does so by hand",
+        )
+    if pointer.generation in tree.known:
         return None
     try:
         return repository.load(envelope_digest, pointer.generation, trust)

@@ -14,7 +14,7 @@ from glowplug.cache.deadline import unbounded
 from glowplug.cache.keyring import config_home, load_publishing, load_signer
 from glowplug.cache.live import claim
 from glowplug.cache.merge import Publication, Tree, publish_tree
-from glowplug.cache.quarantine import choose, cleanse, noted
+from glowplug.cache.quarantine import choose, cleanse, noted, untrusted
 from glowplug.cache.quarantine.traces import sources
 from glowplug.cache.quarantine.verdicts import condemned
 from glowplug.cache.repository import Repository
@@ -81,7 +81,7 @@ def restore_ahead(
     if manifest is None:
         raise ObjectNotFound(choice.reason, object=envelope.digest, hint="the next cold start publishes another")
     with claim(base, envelope.digest, slots=1) as live:
-        cleanse(live.path, choice.bad)
+        cleanse(live.path, choice.bad | untrusted(live.path, trust))
         restored = restore(
             store,
             layout.pack_key(envelope.digest, manifest.pack.sha256),
@@ -109,7 +109,8 @@ def capture_by_hand(
     repository = Repository(store_for(options, env))
     with claim(base, envelope.digest, slots=1) as live:
         _refuse_tainted(live.path, noted(base) | condemned(repository.store, envelope.digest))
-        tree = Tree(live.path, launch.families, launch.ranks, options.settle_s, known=sources(live.path))
+        known, doubted = sources(live.path), noted(base)
+        tree = Tree(live.path, launch.families, launch.ranks, options.settle_s, known=known, doubted=doubted)
         published = publish_tree(
             repository,
             envelope,
@@ -143,10 +144,7 @@ def find_envelope(repository: Repository, prefix: str) -> str:
         ObjectNotFound: none does.
         UsageError: several do, or it is no hexadecimal prefix.
     """
-    if not prefix or not all(letter in "0123456789abcdef" for letter in prefix):
-        raise UsageError(
-            f"{prefix!r} is not the beginning of an envelope's digest", object=prefix, hint="glowplug cache ls lists them"
-        )
+    _check_prefix(prefix, "an envelope's")
     found = [shelf.envelope_digest for shelf in repository.shelves(prefix)]
     if not found:
         raise ObjectNotFound(f"no envelope {prefix} in {repository.store.url}", object=prefix, hint="glowplug cache ls lists them")
@@ -160,13 +158,14 @@ def find_generation(repository: Repository, envelope_digest: str, prefix: str | 
 
     Raises:
         ObjectNotFound: none.
-        UsageError: several begin so.
+        UsageError: several begin so, or it is no hexadecimal prefix.
     """
     if prefix is None:
         pointer = repository.latest(envelope_digest)
         if pointer is None:
             raise ObjectNotFound(f"envelope {envelope_digest[:12]} has no published generation", object=envelope_digest)
         return pointer.generation
+    _check_prefix(prefix, "a generation's")
     found = [
         stored.digest
         for shelf in repository.shelves(envelope_digest)
@@ -180,3 +179,9 @@ def find_generation(repository: Repository, envelope_digest: str, prefix: str | 
     if len(found) > 1:
         raise UsageError(f"{prefix} stands for {len(found)} generations", object=prefix, hint="write more digits")
     return found[0]
+
+
+def _check_prefix(prefix: str, whose: str) -> None:
+    if not prefix or not all(letter in "0123456789abcdef" for letter in prefix):  # an empty one is a variable that is not set
+        hint = "glowplug cache ls and glowplug cache verify list them"
+        raise UsageError(f"{prefix!r} is not the beginning of {whose} digest", object=prefix, hint=hint)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from glowplug.cache.keyring import config_home, load_publishing, load_signer
-from glowplug.cache.merge import Tainted, Tree, publish_tree
+from glowplug.cache.merge import Doubted, Tainted, Tree, publish_tree
+from glowplug.cache.quarantine import noted
 from glowplug.cache.secrets import SecretScan
 from glowplug.cache.tree import scan
 from glowplug.errors import DeadlineExceeded, GlowplugError, UnknownKey
@@ -78,10 +79,8 @@ class Publications:
     def __post_init__(self) -> None:
         search = self.prepared.search
         self.held = frozenset(entry.path for entry in search.manifest.files) if search.manifest is not None else frozenset()
-        # What was found bad or incomplete is displaced; what a store that failed did not deliver is joined.
-        self._known = {search.pointer.generation} if search.pointer is not None and search.lookup.state != "off" else set()
-        if search.restored is not None:
-            self._known.add(search.restored.generation)
+        # What was not restored is looked at again: what is bad is displaced, what only this start did not get is joined.
+        self._known = {search.restored.generation} if search.restored is not None else set()
 
     def at_ready(self, deadline: Deadline) -> PublishReport:
         """Publish what the start has compiled, unless there is a reason not to. Blocks; call it from a thread of its own.
@@ -108,7 +107,7 @@ class Publications:
             return PublishReport(
                 "cancelled" if "called off" in error.message else "failed", error.line(), seconds=time.monotonic() - begun
             )
-        except (Tainted, UnknownKey) as error:
+        except (Tainted, Doubted, UnknownKey) as error:
             return PublishReport("skipped", error.line(), seconds=time.monotonic() - begun)
         except GlowplugError as error:
             return PublishReport("failed", error.line(), seconds=time.monotonic() - begun)
@@ -155,6 +154,7 @@ class Publications:
             options.settle_s if self.report.exit_code is None else 0.0,  # what has ended writes no more
             restored.generation if restored is not None else None,
             self._known,
+            noted(prepared.live.path.parent),
         )
         return publish_tree(
             prepared.repository,
