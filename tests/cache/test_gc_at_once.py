@@ -100,8 +100,10 @@ def test_publishers_readers_and_collections_at_once(place, tmp_path):
     code_of = {"publisher1": PUBLISHER, "publisher2": PUBLISHER, "reader": READER, "collector1": COLLECTOR, "collector2": COLLECTOR}
     children = [begin(code, name) for name, code in code_of.items()]
     try:
-        while any(lines().count(what) < number for what, number in ENOUGH.items()) and not any(map(subprocess.Popen.poll, children)):
+        while any(lines().count(what) < number for what, number in ENOUGH.items()):
             time.sleep(0.1)
+            if any(child.poll() for child in children):
+                break
     finally:
         (tmp_path / "enough").touch()
         ended = [(child.communicate()[1], child.returncode) for child in children]
