@@ -104,7 +104,8 @@ def test_it_is_imported_without_looking_at_the_source(tmp_path):
     target.write_bytes(unchecked_bytecode(source.read_bytes(), source, "m.py"))
     source.write_text("value = 2  # and another size\n")
     code = "import module_under_test as m; print(m.value, m.__file__)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPYCACHEPREFIX"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", str(source)]
 
 
