@@ -29,7 +29,7 @@ bench:  ## all benchmarks, with the other loaders beside ours; ARGS="http local"
 lint:  ## ruff and mypy
 	$(run) lint
 
-testbed:  ## install the real vLLM (5.8 GB, in the cache folder) and make the tiny model
+testbed:  ## install the real vLLM, make the tiny model and build a Kubernetes API server (9 GB, in the cache folder)
 	$(run) testbed
 
 lock:  ## write requirements/*.lock from pyproject.toml; UPGRADE=1 moves to the newest versions

