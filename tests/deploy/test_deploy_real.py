@@ -19,9 +19,7 @@ import pytest
 
 from glowplug.cache.keys import create_pair
 from glowplug.deploy.make import objects
-
-sys.path.insert(0, str(Path(__file__).parent))
-from conftest import design_of
+from tests.deploy.conftest import design_of
 
 ENGINE = f"""\
 #!{sys.executable}

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from glowplug.deploy.commented import Node, Object
     from glowplug.deploy.design import Design
 
+_NO_REPLICAS = (
+    "No replicas here: the autoscaler sets them, and an apply must not undo that. Where the Deployment is there already with "
+    "replicas of its own, hand them over first (docs/deploy.md), or this apply sets them to 1."
+)
+
 
 def metadata(design: Design, name: str = "") -> Object:
     """Of a namespaced object."""
@@ -42,7 +47,7 @@ def _account(design: Design, name: str, component: str) -> Object:
 def deployment(design: Design) -> Object:
     """The Deployment."""
     scaled = design.wish.autoscale != "none"
-    why = ["No replicas here: the autoscaler sets them, and an apply must not undo that."] if scaled else []
+    why = [_NO_REPLICAS] if scaled else []
     why.append("Node, image pull and the slowest start of the plan; the default of 600 s calls that failed.")
     spec: Object = {} if scaled else {"replicas": design.wish.replicas}
     spec |= {
