@@ -31,6 +31,8 @@ _LOCKS = {
     GO_LOCK: ["--group", "go"],
 }
 _LEFTOVERS = (".venv", *(f".venv-{version}" for version in pythons.TESTED), "dist")
+# Tests wait more than they compute. By hand, one after the other is easier to read.
+_SIDE_BY_SIDE = ("-n", str((os.cpu_count() or 1) + 1), "--dist", "loadgroup", "--no-loadscope-reorder")
 _CHECKER_CACHES = (".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis")
 
 
@@ -117,12 +119,12 @@ def _test(options: argparse.Namespace) -> int:
     variables = _real_parts()
     if other_python is None:
         say(f"NOT TESTED on Python {other_version}: this machine has none, and uv could not install one")
-        return _show([python, "-m", "pytest"], variables)
+        return _show([python, "-m", "pytest", *_SIDE_BY_SIDE], variables)
     variables["PATH"] = pythons.named_on_path(main_python, other_python)
     # The quick tests on the other Python come first, so that the last line of the run, which CI reads, counts all tests.
     other = environments.checkout_env(other_python, uv(), name=f".venv-{other_version}")
-    code = _show([other, "-m", "pytest", "-m", "not vllm and not cluster", "-p", "no:cacheprovider"], variables)
-    return code or _show([python, "-m", "pytest"], variables)
+    code = _show([other, "-m", "pytest", "-m", "not vllm and not cluster", "-p", "no:cacheprovider", *_SIDE_BY_SIDE], variables)
+    return code or _show([python, "-m", "pytest", *_SIDE_BY_SIDE], variables)
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Fixtures for all tests: the real servers and engines of the test bed."""
+"""Fixtures for all tests: the real servers and engines of the test bed; and what lets tests run side by side."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import os
 import shutil
 import signal
 import tempfile
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
-
-if TYPE_CHECKING:
-    import pytest
 
 pytest_plugins = ["testbed.fixtures_vllm", "testbed.fixtures"]
 
@@ -31,3 +28,12 @@ def _keep_bytecode_of_children(config: pytest.Config) -> None:
         folder = os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="glowplug-bytecode-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Side by side, a file's tests stay together, and so do all that start a real vLLM: one engine at a time, the first of all."""
+    items.sort(key=lambda item: item.get_closest_marker("vllm") is None)
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("vllm" if item.get_closest_marker("vllm") else item.path.name))

@@ -77,7 +77,7 @@ def test_a_report_that_a_killed_start_left_half_written_is_removed_by_the_next(t
 
     (tmp_path / "report.json.0123abcd.tmp").touch()
     (tmp_path / "report.json.others.tmp").touch()
-    _replace(str(tmp_path / "report.json"), b"{}")
+    _replace(str(tmp_path / "report.json"), b"{}", mode=None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.json.others.tmp"]
 
 
