@@ -14,6 +14,7 @@
     │   ├── ObjectChanged               a read pinned to an ETag found another one
     │   └── ConditionalWritesUnsupported   the backend cannot write conditionally
     ├── IntegrityError                  whoever wrote the object: it is not what it should be
+    │   ├── TooLarge                    larger than anything that is written there, and not read
     │   ├── BadManifest                 a manifest that may not be used
     │   ├── BadPack                     a pack that is not what its manifest says
     │   ├── BadCheckpoint               a checkpoint that can't be what its writer meant
@@ -97,6 +98,10 @@ class ConditionalWritesUnsupported(RemoteError):
 
 class IntegrityError(GlowplugError):
     """An object is not what it should be, and is not used."""
+
+
+class TooLarge(IntegrityError):
+    """An object that is larger than anything that is written under its key; it is not read."""
 
 
 class BadManifest(IntegrityError):

@@ -41,9 +41,9 @@ class Counting(MemoryStore):
         if self.error is not None:
             raise self.error
 
-    def get(self, key):
+    def get(self, key, **bounds):
         self._ask(key)
-        return super().get(key)
+        return super().get(key, **bounds)
 
     def read_into(self, key, start, buffer, *, if_match=None):
         self._ask(key)
@@ -369,15 +369,20 @@ def test_the_longest_unused_pack_goes_when_there_is_no_room(near, bucket, node, 
 
 
 @pytest.mark.usefixtures("made")
-def test_a_pack_that_is_larger_than_all_that_may_be_kept_is_not_kept(near, node, tree, tmp_path):
+def test_a_pack_that_is_larger_than_all_that_may_be_kept_is_not_kept_and_that_is_said_once(near, node, tree, tmp_path, said):
     restored(near(max_bytes=RANGE_BYTES), tmp_path, tree)
+    [line] = said
+    assert f"{node} has no room for a pack of" in line
+    assert "--node-store-size" in line
     assert not list((node / "packs").iterdir())
     assert not list((node / "tmp").glob("*.part"))
 
 
 @pytest.mark.usefixtures("made")
-def test_a_disk_that_is_nearly_full_is_left_alone(near, node, tree, tmp_path):
+def test_a_disk_that_is_nearly_full_is_left_alone_and_that_is_said_once(near, node, tree, tmp_path, said):
     restored(near(spare=1.0), tmp_path, tree)
+    [line] = said
+    assert "the 100% of its disk that stay free" in line
     assert not list((node / "packs").iterdir())
 
 

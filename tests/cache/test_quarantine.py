@@ -64,9 +64,9 @@ class Counting(MemoryStore):
         super().__init__()
         self.calls = []
 
-    def get(self, key):
+    def get(self, key, **bounds):
         self.calls.append(("get", key))
-        return super().get(key)
+        return super().get(key, **bounds)
 
     def list(self, prefix):
         self.calls.append(("list", prefix))

@@ -18,6 +18,7 @@ from glowplug.errors import (
     ObjectChanged,
     ObjectNotFound,
     PreconditionFailed,
+    TooLarge,
     Unreachable,
     UsageError,
 )
@@ -167,6 +168,12 @@ class StoreContract:
             with pytest.raises(UsageError):
                 call()
         assert list(store.list("")) == []
+
+    def test_an_object_that_is_too_large_to_be_read_whole_is_not_read(self, store):
+        store.put("a", bytes(101))
+        with pytest.raises(TooLarge, match="101 bytes, more than 100"):
+            store.get("a", most_bytes=100)
+        assert store.get("a", most_bytes=101).data == bytes(101)
 
     # --- ranges
 

@@ -137,6 +137,11 @@ def garble_the_pointer(shelf):
     shelf.pointer.write_bytes(b"\xff\x00 no json")
 
 
+def make_it_huge(path):
+    with path.open("r+b") as file:
+        file.truncate(2**33)
+
+
 def point_to_another_envelope(shelf):
     payload = shelf.payload()
     payload["envelope"]["engine"] = {"name": "another"}
@@ -158,6 +163,8 @@ REFUSED = [
     (take_the_signature_away, "is not signed"),
     (garble_the_manifest, "is not JSON"),
     (garble_the_pointer, "names no generation"),
+    (lambda shelf: make_it_huge(shelf.pointer), "names no generation"),
+    (lambda shelf: make_it_huge(shelf.manifest), "8589934592 bytes, more than 67108864"),
     (point_to_another_envelope, "was made for another envelope"),
     (describe_another_pack, "is not what its digest says"),
     (lambda shelf: shelf.with_file("inductor/../../../evil"), "leads out of its folder"),
@@ -165,7 +172,8 @@ REFUSED = [
     (lambda shelf: shelf.with_file("evil/x"), "belongs to no cache family"),
     (lambda shelf: shelf.with_file("inductor/00/c0.so", mode=0o4755), "set-id bits"),
 ]
-NAMES = [damage.__name__.replace("_", " ") for damage, _ in REFUSED[:10]] + ["leads out", "absolute", "no family", "set-id"]
+_LAMBDAS = iter(["huge pointer", "huge manifest", "leads out", "absolute", "no family", "set-id"])
+NAMES = [next(_LAMBDAS) if damage.__name__ == "<lambda>" else damage.__name__.replace("_", " ") for damage, _ in REFUSED]
 
 
 @pytest.mark.parametrize(("damage", "says"), REFUSED, ids=NAMES)

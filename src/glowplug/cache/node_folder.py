@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from glowplug import temporary
 from glowplug.errors import LocalError
+from glowplug.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,12 +144,21 @@ class NodeFolder:
             os.utime(name, dir_fd=self._folders[kind], follow_symlinks=False)
 
     def begin(self, name: str, size_bytes: int) -> Filling | None:
-        """Begin to write a pack; None where another process does, or where there is no room for it."""
+        """Begin to write a pack; None where another process does.
+
+        Raises:
+            LocalError: there is no room for it.
+        """
         try:
             disk = os.fstatvfs(self._folders["packs"])
-            room = disk.f_bavail * disk.f_frsize - self._spare * disk.f_blocks * disk.f_frsize
+            room = max(0, int(disk.f_bavail * disk.f_frsize - self._spare * disk.f_blocks * disk.f_frsize))
             if size_bytes > min(self.max_bytes, room):
-                return None
+                limit = "--node-store-size" if size_bytes > self.max_bytes else f"the {self._spare:.0%} of its disk that stay free"
+                raise LocalError(
+                    f"the node store {self.path} has no room for a pack of {format_bytes(size_bytes)}, by {limit}",
+                    object=str(self.path),
+                    hint="free space on its disk, or name another folder with --node-store",
+                )
             temporary.sweep(self._within(_TEMPORARY, ""), _PART)
             return Filling(self, name, size_bytes, temporary.create(self._within(_TEMPORARY, f"{name}.part"), 0o600))
         except OSError:  # FileExistsError: somebody else is at it
@@ -261,5 +271,7 @@ def _open_folder(root: int, name: str, path: str) -> int:
 
 def _check_private(descriptor: int, path: str) -> None:
     info = os.fstat(descriptor)
-    if info.st_uid not in {os.geteuid(), 0} or info.st_mode & _FOR_OTHERS:
+    if info.st_uid not in {os.geteuid(), 0}:
+        raise PermissionError(f"{path} belongs to uid {info.st_uid}, and this process is uid {os.geteuid()}")
+    if info.st_mode & _FOR_OTHERS:
         raise PermissionError(f"{path} can be written by others than uid {os.geteuid()}")

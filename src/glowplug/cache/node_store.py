@@ -26,8 +26,8 @@ from glowplug.cache.envelope import canonical_json
 from glowplug.cache.manifest import Manifest
 from glowplug.cache.node_pack import Check, Fill, check_pack
 from glowplug.cache.trust import MAX_ENVELOPE_BYTES
-from glowplug.errors import GlowplugError, Unreachable
-from glowplug.store.base import Blob
+from glowplug.errors import GlowplugError, LocalError, Unreachable
+from glowplug.store.base import MAX_SMALL_BYTES, Blob
 from glowplug.threads import begin
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class NodeStore:
         folder: the node's.
         trust: whose manifests are kept, and taken from the node.
         patience_s: how long ``latest`` may take before the node's own is used, if it has one.
-        say: told once when the store does not answer.
+        say: told once when the store does not answer, and for each pack that there is no room for.
     """
 
     def __init__(self, inner: Store, folder: NodeFolder, trust: Trust, *, patience_s: float, say: Callable[[str], None]) -> None:
@@ -83,14 +83,14 @@ class NodeStore:
         """The store's."""
         return self._inner.spool
 
-    def get(self, key: str) -> Blob:
+    def get(self, key: str, *, most_bytes: int = MAX_SMALL_BYTES) -> Blob:
         """See ``Store.get``. Manifests come from the node if it has them, ``latest`` only where the store does not answer."""
         match = _KEY.fullmatch(key)
         if match is not None and match[2]:
-            return self._latest(key, match[1])
+            return self._latest(key, match[1], most_bytes)
         if match is not None and match[3]:
             return self._manifest(key, match[3])
-        return self._ask(lambda: self._inner.get(key))
+        return self._ask(lambda: self._inner.get(key, most_bytes=most_bytes))
 
     def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> int | None:
         """See ``Store.read_into``. Packs come from the node if it has them, and go to it on the way if not."""
@@ -138,17 +138,17 @@ class NodeStore:
 
     # --- latest
 
-    def _latest(self, key: str, envelope: str) -> Blob:
+    def _latest(self, key: str, envelope: str, most_bytes: int) -> Blob:
         ours = self._node_s_own(envelope)
         if ours is None:
-            return self._ask(lambda: self._inner.get(key))
+            return self._ask(lambda: self._inner.get(key, most_bytes=most_bytes))
         if time.monotonic() < self._silent_until_s:
             return ours
         answers: list[Blob | BaseException] = []
 
         def ask() -> None:
             try:
-                answers.append(self._inner.get(key))
+                answers.append(self._inner.get(key, most_bytes=most_bytes))
             except BaseException as error:  # noqa: BLE001  carried to the thread that waits
                 answers.append(error)
 
@@ -239,7 +239,11 @@ class NodeStore:
 
     def _begin(self, name: str) -> Fill | None:
         manifest = self._packs.get(name)
-        filling = self._folder.begin(name, manifest.pack.size_bytes) if manifest is not None else None
+        try:
+            filling = self._folder.begin(name, manifest.pack.size_bytes) if manifest is not None else None
+        except LocalError as error:
+            self._say(error.line())
+            return None
         if manifest is None or filling is None:
             return None
         fill = Fill(filling, manifest.pack.sha256, done=lambda: self._note_use(name))

@@ -17,7 +17,8 @@ from glowplug.cache import layout
 from glowplug.cache.envelope import Envelope, canonical_json
 from glowplug.cache.manifest import Manifest
 from glowplug.cache.quarantine.verdicts import refuse_repetition
-from glowplug.errors import BadManifest, ObjectNotFound, PreconditionFailed
+from glowplug.errors import BadManifest, ObjectNotFound, PreconditionFailed, TooLarge
+from glowplug.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _EVICTED = "evicted"
+_MAX_POINTER_BYTES = 4096
+_MAX_ENVELOPE_BYTES = 4 * MIB
 _GENERATION_KEY = re.compile(r"v1/([0-9a-f]{64})/generations/([0-9a-f]{64})\.json")
 _QUARANTINE_KEY = re.compile(r"v1/([0-9a-f]{64})/quarantine/([0-9a-f]{64})\.json")
 _PACK_KEY = re.compile(r"v1/([0-9a-f]{64})/packs/([0-9a-f]{64})\.tar\.zst")
@@ -118,7 +121,7 @@ class Repository:
     def envelope(self, envelope_digest: str) -> Envelope:
         """The envelope behind a digest. Raises ObjectNotFound, BadManifest."""
         key = layout.envelope_key(envelope_digest)
-        envelope = Envelope.parse(self.store.get(key).data)
+        envelope = Envelope.parse(self.store.get(key, most_bytes=_MAX_ENVELOPE_BYTES).data)
         if envelope.digest != envelope_digest:
             raise BadManifest(f"{key} is not the envelope of its digest", object=key)
         return envelope
@@ -220,9 +223,11 @@ class Repository:
     def _pointer(self, envelope_digest: str) -> Pointer | None:
         """What ``latest`` says; an empty generation where it says nothing of use, ``_EVICTED`` where ``evict`` has written it."""
         try:
-            blob = self.store.get(layout.latest_key(envelope_digest))
+            blob = self.store.get(layout.latest_key(envelope_digest), most_bytes=_MAX_POINTER_BYTES)
         except ObjectNotFound:
             return None
+        except TooLarge:
+            return Pointer("", self.store.head(layout.latest_key(envelope_digest)).etag)
         try:
             generation = json.loads(blob.data)["generation"]
         except (ValueError, KeyError, TypeError, RecursionError):  # nobody signs it: anything may stand there

@@ -10,9 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from glowplug.errors import TooLarge
+from glowplug.units import MIB
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+MAX_SMALL_BYTES = 64 * MIB
+"""What anybody may write into a bucket must not fill a reader's memory. Larger objects are read in ranges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +83,13 @@ class Store(Protocol):
         """
         ...
 
-    def get(self, key: str) -> Blob:
-        """A small object, whole. Peak memory: the object's size. Raises ObjectNotFound."""
+    def get(self, key: str, *, most_bytes: int = MAX_SMALL_BYTES) -> Blob:
+        """A small object, whole. Peak memory: the object's size, and so no more than ``most_bytes``.
+
+        Raises:
+            ObjectNotFound: no such key.
+            TooLarge: it has more than ``most_bytes``; nothing of it is read.
+        """
         ...
 
     def head(self, key: str) -> ObjectInfo:
@@ -121,3 +133,10 @@ class Store(Protocol):
     def delete(self, key: str) -> None:
         """Remove the object; none there is no error."""
         ...
+
+
+def require_small(name: str, size_bytes: int, most_bytes: int) -> None:
+    """Raise TooLarge for an object that must not be read whole."""
+    if size_bytes > most_bytes:
+        hint = "it is none of ours; delete it, or find out who can write there"
+        raise TooLarge(f"{name} has {size_bytes} bytes, more than {most_bytes}", object=name, hint=hint)

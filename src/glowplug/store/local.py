@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from glowplug import temporary
 from glowplug.errors import ConditionalWritesUnsupported, LocalError, ObjectChanged, ObjectNotFound, PreconditionFailed, Unreachable
 from glowplug.store import local_errors
-from glowplug.store.base import Blob, ObjectInfo
+from glowplug.store.base import MAX_SMALL_BYTES, Blob, ObjectInfo, require_small
 from glowplug.store.keys import RESERVED, check_key, check_list_prefix, is_key
 
 if TYPE_CHECKING:
@@ -93,11 +93,13 @@ class LocalStore:
                 filled += count
             return status.st_size
 
-    def get(self, key: str) -> Blob:
+    def get(self, key: str, *, most_bytes: int = MAX_SMALL_BYTES) -> Blob:
         """See ``Store.get``."""
         path = self._path(key)
         with local_errors.named(str(path)), _opened(path) as fd, open(fd, "rb", closefd=False) as file:
-            return Blob(file.read(), _etag(os.fstat(fd)))
+            status = os.fstat(fd)
+            require_small(str(path), status.st_size, most_bytes)
+            return Blob(file.read(status.st_size), _etag(status))
 
     def head(self, key: str) -> ObjectInfo:
         """See ``Store.head``."""
@@ -199,7 +201,13 @@ class LocalStore:
 
     def _require_folder(self) -> None:
         """No root at all is an empty store; a file in its place is a mistake that must not look like one."""
-        if os.path.exists(self._root) and not os.path.isdir(self._root):
+        try:
+            mode = os.stat(self._root).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:  # above all one that may not be looked at, which is no empty store either
+            raise local_errors.translate(error, str(self._root)) from error
+        if not stat.S_ISDIR(mode):
             hint = "name a folder, or one that does not exist yet"
             raise LocalError(f"{self._root} is a file, and a store is a folder", object=str(self._root), hint=hint)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from glowplug.errors import ObjectChanged, ObjectNotFound, PreconditionFailed, Unreachable
-from glowplug.store.base import Blob, ObjectInfo
+from glowplug.store.base import MAX_SMALL_BYTES, Blob, ObjectInfo, require_small
 from glowplug.store.keys import check_key, check_list_prefix
 
 if TYPE_CHECKING:
@@ -62,10 +62,11 @@ class MemoryStore:
         view[:] = part
         return len(entry.data)
 
-    def get(self, key: str) -> Blob:
+    def get(self, key: str, *, most_bytes: int = MAX_SMALL_BYTES) -> Blob:
         """See ``Store.get``."""
         check_key(key)
         entry = self._entry(key)
+        require_small(key, len(entry.data), most_bytes)
         return Blob(entry.data, entry.etag)
 
     def head(self, key: str) -> ObjectInfo:

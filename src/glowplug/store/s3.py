@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from glowplug.errors import LocalError, ObjectNotFound, PreconditionFailed, Unreachable
 from glowplug.store import s3_errors, s3_http, s3_listing, s3_multipart
-from glowplug.store.base import Blob, ObjectInfo
+from glowplug.store.base import MAX_SMALL_BYTES, Blob, ObjectInfo, require_small
 from glowplug.store.file_slice import FileSlice
 from glowplug.store.keys import RESERVED, check_key, check_list_prefix, is_key
 from glowplug.store.s3_client import Refused, S3Client
@@ -108,11 +108,20 @@ class S3Store:
         with self._refusals(key, pinned=if_match is not None):
             return self._client.call("GET", self._whole(key), consume, headers=headers, expect=frozenset({200, 206}))
 
-    def get(self, key: str) -> Blob:
+    def get(self, key: str, *, most_bytes: int = MAX_SMALL_BYTES) -> Blob:
         """See ``Store.get``."""
         check_key(key)
+
+        def consume(reply: s3_http.Reply) -> Blob:
+            announced = reply.header("Content-Length")
+            if announced.isdecimal():
+                require_small(self._name(key), int(announced), most_bytes)
+            data = reply.read() if announced else reply.read(most_bytes + 1)  # without a length by chunks
+            require_small(self._name(key), len(data), most_bytes)
+            return Blob(data, reply.header("ETag"))
+
         with self._refusals(key):
-            return self._client.call("GET", self._whole(key), lambda reply: Blob(reply.read(), reply.header("ETag")))
+            return self._client.call("GET", self._whole(key), consume)
 
     def head(self, key: str) -> ObjectInfo:
         """See ``Store.head``."""

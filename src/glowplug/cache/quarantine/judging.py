@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from glowplug.cache import layout
-from glowplug.cache.quarantine.testimony import Testimony, now
+from glowplug.cache.quarantine.testimony import MAX_BYTES, Testimony, now
 from glowplug.cache.quarantine.verdicts import Verdict, condemn, condemned
 from glowplug.cache.verify import check_pack
 from glowplug.errors import GlowplugError, IntegrityError, ObjectNotFound, RemoteError, UnknownKey
@@ -120,7 +120,7 @@ def _testimonies(repository: Repository, keys: list[str], deadline: Deadline) ->
         for key in itertools.islice(of_reader, _MAX_READ):
             deadline.check()
             with contextlib.suppress(IntegrityError, ObjectNotFound):
-                yield Testimony.parse(repository.store.get(key).data, name=key)
+                yield Testimony.parse(repository.store.get(key, most_bytes=MAX_BYTES).data, name=key)
 
 
 def _by_reports(

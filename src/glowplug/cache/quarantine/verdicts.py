@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from glowplug.cache import layout
 from glowplug.cache.envelope import canonical_json
 from glowplug.cache.quarantine.scrub import plain
-from glowplug.errors import BadManifest, ObjectNotFound, PreconditionFailed
+from glowplug.errors import BadManifest, ObjectNotFound, PreconditionFailed, TooLarge
 
 if TYPE_CHECKING:
     from glowplug.cache.deadline import Deadline
@@ -119,11 +119,13 @@ def verdict_on(store: Store, envelope: str, generation: str) -> Verdict | None:
         RemoteError: the store did not answer.
     """
     try:
-        document = store.get(layout.quarantine_key(envelope, generation)).data
+        document = store.get(layout.quarantine_key(envelope, generation), most_bytes=MAX_BYTES).data
     except ObjectNotFound:
         return None
+    except TooLarge:
+        document = b""
     try:
-        tree = json.loads(document[: MAX_BYTES + 1])
+        tree = json.loads(document)
     except (ValueError, RecursionError):
         tree = None
     tree = tree if isinstance(tree, dict) else {}
