@@ -233,18 +233,20 @@ def test_intels_gpus_are_known_by_torchs_build(venv, model):
     assert found.notices == ()
 
 
-def test_an_interpreter_that_does_not_answer_is_an_unknown_one(vllm_venv, model):
+def test_an_interpreter_that_does_not_answer_leaves_the_envelope_unsure(vllm_venv, model):
     (vllm_venv.site / "sitecustomize.py").write_text("import os; os._exit(1)\n")
     found = launch(vllm_venv, "vllm", "serve", model)
     assert found.engine.version is None
     assert "unknown" in found.components["python"]
     assert found.relocatable is False
-    assert "did not answer" in " ".join(found.notices)
+    assert f"{vllm_venv.python} did not say within 10 s which packages it has" in found.unsure
 
 
 def test_a_command_that_does_not_exist_is_still_described(venv, model):
     found = launch(venv, "vllm", "serve", model)
     assert found.components["python"] == {"unknown": "vllm"}
+    assert "was not found: its packages are unknown" in " ".join(found.notices)
+    assert found.unsure == ""
 
 
 def test_a_config_that_does_not_exist_is_a_usage_error_before_anything_is_asked(vllm_venv, tmp_path):

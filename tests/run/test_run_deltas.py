@@ -177,8 +177,11 @@ def test_an_engine_that_ends_while_a_later_shape_is_packed_leaves_nothing_of_it(
     assert not glowplug.half_written()
 
 
-@pytest.mark.parametrize("state", ["refused", "none", "off"])
-def test_a_generation_that_was_not_restored_is_looked_at_again_and_not_displaced_unseen(state):
-    search = Search(Lookup(state, "why"), Pointer("a" * 64, "etag"))
+@pytest.mark.parametrize(
+    ("state", "timed_out", "displaced"),
+    [("refused", False, False), ("off", False, False), ("none", True, False), ("none", False, True)],
+)
+def test_only_a_generation_of_which_a_part_is_gone_is_displaced_without_another_look(state, timed_out, displaced):
+    search = Search(Lookup(state, "why"), Pointer("a" * 64, "etag"), timed_out=timed_out)
     publications = Publications(None, Prepared(None, search=search), None)
-    assert "a" * 64 not in publications._known
+    assert ("a" * 64 in publications._known) is displaced

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 
 import pytest
 
@@ -85,11 +86,23 @@ def test_a_bucket_in_another_region(glowplug, compiler):
 def test_a_store_that_is_slower_than_the_deadline(glowplug, compiler):
     with Stub(Script(then="stall")) as stub:
         options = ["--store", "s3://bucket/x", "--restore-deadline", "1s", "--quiet"]
-        ended = glowplug.run(*compiler, options=options, env=stub.env, timeout=15)
-    started_cold(ended, "restore took longer than 1 s (raise --restore-deadline, or look at the store)", "miss")
+        ended = glowplug.run(*compiler, options=options, env=stub.env, timeout=10)  # nothing is asked of such a store at the end
+    slow = "restore took longer than 1 s (raise --restore-deadline, or look at the store)"
+    started_cold(ended, f"{slow}; nothing will be published", "miss")
     [restore] = [phase for phase in ended.report["phases"] if phase["name"] == "restore"]
     assert 0.9 < restore["seconds"] < 2.5
     assert ended.report["publish"]["state"] == "skipped"
+
+
+def test_a_server_whose_store_was_too_slow_publishes_once_it_serves_and_displaces_nothing(glowplug, vllm):
+    for graphs, said in (("2", "published generation"), ("2", "another start published first")):
+        with glowplug.begin(*vllm, options=["--restore-deadline", "0.001ms"], env={"GRAPHS": graphs}) as start:
+            start.wait_for(said)
+            start.signal(signal.SIGTERM)
+            ended = start.end()
+        assert "restore took longer than 1e-06 s" in ended.report["reason"]
+        glowplug.forget()
+    assert len(glowplug.published()) == 1
 
 
 def test_a_store_that_may_not_be_read(glowplug, compiler, powerless):
@@ -337,6 +350,19 @@ def test_a_machine_that_gives_no_thread_for_the_weights_or_for_readiness(glowplu
         running.signal(15)
         ended = running.end()
     assert "Traceback" not in ended.err
+
+
+def test_an_engine_whose_python_does_not_answer_gets_no_cache_that_might_not_fit(glowplug, compiler, tmp_path):
+    glowplug.run(*compiler)
+    silent = tmp_path / "python3"
+    silent.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit\nexec {sys.executable} "$@"\n')
+    silent.chmod(0o755)
+    ended = glowplug.run(str(silent), *compiler[1:])
+    assert b"without a cache folder" in ended.out
+    [line] = ended.said("cold start:")
+    assert f"{silent} did not say within 10 s which packages it has" in line
+    assert (ended.code, ended.report["outcome"], len(glowplug.published())) == (0, "off", 1)
+    assert glowplug("cache", "key", "--", str(silent), *compiler[1:]).code == 1
 
 
 def test_an_argument_that_is_no_text_is_a_part_of_the_key_like_any_other(glowplug, compiler):

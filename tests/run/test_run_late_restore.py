@@ -127,6 +127,25 @@ def ended_by_itself(spawned):
     return spawned.settled().search
 
 
+def test_a_wait_at_which_the_store_falls_silent_ends_with_its_own_reason(tmp_path):
+    class Silent(MemoryStore):
+        looks, ended = 0, threading.Event()
+
+        def head(self, key):
+            self.looks += 1
+            if self.looks > 1:
+                self.ended.wait(20)
+            return super().head(key)
+
+    store = Silent()
+    take(store, samples.DIGEST, Holder(host="other", pid=7), over=None)
+    with claim(tmp_path / "live", samples.DIGEST) as live:
+        prepared = Prepared(launch(0), samples.ENVELOPE, live, repository=Repository(store))
+        spawned = a_restoration(prepared, RunOptions(wait_s=0.1), samples.TRUST).begin()
+        assert spawned.search.lookup.reason == "other (pid 7) compiles the same, and is not waited for any longer (--wait 0.1s)"
+    store.ended.set()
+
+
 def test_who_has_waited_in_vain_takes_what_appears_before_its_engine_compiles(waiting):
     spawned, publish = waiting
     published = publish().manifest

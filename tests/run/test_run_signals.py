@@ -67,6 +67,7 @@ def test_a_signal_during_a_slow_restore_ends_the_wrapper_and_starts_no_engine(gl
     assert ended.code == 128 + getattr(signal, name)
     assert not (tmp_path / "started").exists()
     assert "Traceback" not in ended.err
+    assert not ended.said("cold start")  # it was told to end, so nothing is amiss
 
 
 def test_a_hang_up_that_the_wrapper_was_told_to_ignore_does_not_end_a_slow_restore(glowplug, tmp_path):

@@ -96,6 +96,7 @@ class Launch:
         notices: lines for the user, such as a setting that defeats the cache. No ends of line.
         imports_s: for so many seconds after its spawn the engine surely does not look into its compile cache, so that a restore
             may still be under way; 0 where nothing is known.
+        unsure: why a part of the envelope is not known, so that the cache must take no part in this start; empty otherwise.
     """
 
     engine: EngineInfo
@@ -110,6 +111,7 @@ class Launch:
     key_record: Callable[[Path, Collection[str]], Mapping[str, Json] | None] = lambda _root, _restored: None
     poisoners: tuple[Poisoner, ...] = ()
     imports_s: float = 0.0
+    unsure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 Compiled code depends on the engine's interpreter, not on the wrapper's, and the installed packages are found on the engine's
 ``sys.path``. The interpreter is found by reading (``PATH``, shebangs); then it is asked once, because only it knows what virtual
 environments, ``.pth`` files, ``PYTHONPATH``, distributions' own layouts and shims make of ``sys.path`` (docs/adr/0001). The
-question imports nothing beyond what every start of Python imports. An interpreter that does not answer in time is unknown, which
-is an answer of its own and never equal to a known one.
+question imports nothing beyond what every start of Python imports. Of an interpreter that does not answer in time it is not known
+what it would load, so no cache may be used for it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from glowplug.cache.envelope import Json
     from glowplug.engines.command import Command
 
-TIMEOUT_S = 5.0
-"""How long the interpreter may take to answer. It takes some 20 ms; a cold network disk can take a second."""
+TIMEOUT_S = 10.0
+"""How long the interpreter may take to answer. It takes some 20 ms; a cold network disk can take a second, and an image that is
+pulled while it is read several. The time is not lost: the engine reads the same files next."""
 
 _PYTHON = re.compile(r"(python|pypy)\d*(\.\d+)?t?d?")
 # What pip, distlib and uv write where a shebang would be too long or must be relocatable: a shell script that is also Python.
@@ -159,6 +160,11 @@ def python_command(command: Command) -> PythonCommand | None:
     if not interpreter or not _PYTHON.fullmatch(os.path.basename(interpreter)):
         return None
     return _python_arguments(interpreter, (*options, path, *command.argv[1:]))
+
+
+def no_answer(python: PythonCommand) -> str:
+    """Why no cache may be used for a command, as a line."""
+    return f"{python.executable} did not say within {TIMEOUT_S:g} s which packages it has, so no cache can be known to fit it"
 
 
 def unknown_component(command: Command) -> Json:

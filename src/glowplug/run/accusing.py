@@ -69,6 +69,8 @@ class Accuser:
         """The engine is ready, or the command has ended well: report what speaks against a generation, and judge. Bounded."""
         if prepared.live is None or prepared.repository is None or prepared.envelope is None:
             return
+        if self._died is None and prepared.search.lookup.state not in {"restored", "refused"}:
+            return  # there is no generation to speak of, or the store does not answer, and the command's caller waits
         exits = isinstance(prepared.launch.readiness, ExitReadiness)
         deadline = Deadline(_ENDED_S if exits else _SERVING_S, step="quarantine")
 

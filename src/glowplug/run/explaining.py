@@ -26,8 +26,10 @@ _LOOK_S = 20.0
 def explain_in_background(start: Start, prepared: Prepared) -> None:
     """Begin to look for a near cache, if this start has missed and nothing of its own is on the way. Returns at once."""
     search, envelope, repository = prepared.search, prepared.envelope, prepared.repository
-    if search.lookup.state != "none" or search.pointer is not None or not search.may_publish or prepared.late is not None:
-        return  # there is a cache, or the store did not answer
+    if search.lookup.state != "none" or search.pointer is not None or prepared.late is not None:
+        return  # there is a cache
+    if search.timed_out or not search.may_publish:
+        return  # the store did not answer, or what is compiled will be no neighbour's
     if envelope is None or repository is None:
         return
     engine = prepared.launch.engine.name

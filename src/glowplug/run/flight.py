@@ -34,6 +34,11 @@ _ENDS = {"published": State.PUBLISHED, "exists": State.PUBLISHED, "nothing new":
 _STOPPED = frozenset({0, 129, 130, 143})  # exit codes of an engine that was asked to end
 
 
+def not_waited_for(name: str, limit: str) -> str:
+    """Why a start goes cold whose wait is over, as a clause."""
+    return f"{name} compiles the same, and is not waited for any longer ({limit})"
+
+
 @dataclass(frozen=True, slots=True)
 class Flight:
     """The lease of a start that compiles for others.
@@ -118,7 +123,7 @@ class Lookout:
             if answer is not None:
                 return answer
             if not deadline.remaining_s:
-                return f"{self.name or 'another start'} compiles the same, and is not waited for any longer ({self.limit})"
+                return not_waited_for(self.name or "another start", self.limit)
             self.stop.wait(min(random.uniform(*_PAUSES_S), deadline.remaining_s))
         return ""
 

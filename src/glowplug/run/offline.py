@@ -39,12 +39,15 @@ def understand(options: RunOptions, argv: Sequence[str], env: Mapping[str, str])
 
     Raises:
         UsageError: no command, or one that its engine could not start with.
+        LocalError: what belongs to the envelope could not be found out.
         GlowplugError: as ``as_run_starts_it``: a checkpoint that is streamed can't be read.
     """
     if not argv:
         raise UsageError("no command", object="COMMAND", hint="write it after --, exactly as glowplug run gets it")
     started = as_run_starts_it(argv, env, engine=options.engine)
     launch = recognise(started.argv, started.key_env, os.getcwd(), engine=options.engine)
+    if launch.unsure:
+        raise LocalError(launch.unsure, object=argv[0], hint="try again once this machine is less busy")
     envelope, base = describe(launch, options, env)
     return launch, envelope, base
 

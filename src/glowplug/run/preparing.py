@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from glowplug.cache.repository import Repository
 from glowplug.cache.trust import Trust
 from glowplug.errors import UsageError
+from glowplug.run import process
 from glowplug.run.identity import Role, identity_of
 from glowplug.run.nearby import nearby
 from glowplug.run.restoration import Restoration
@@ -29,6 +30,9 @@ class Preparing:
         """Everything before the spawn. Usage errors are raised; all else fails open."""
         if not self.start.options.cache or not prepared.launch.families:
             return prepared
+        if prepared.launch.unsure:
+            self.start.console.warn(f"cold start: {prepared.launch.unsure}")
+            return replace(prepared, search=Search(Lookup("off", prepared.launch.unsure), may_publish=False))
         try:
             return self._restore(prepared)
         except UsageError:
@@ -61,11 +65,11 @@ class Preparing:
             self.start.console.warn(f"this start publishes nothing: {identity.problem}")
         if self.start.options.store is None:
             self.start.console.note(f"no --store: using your own, {store.url}")
-        if prepared.late is not None:
+        if prepared.late is not None or process.pending_stop() is not None:  # the latter ends the start, and needs no reason
             return prepared
         search = prepared.search
         line = f"{'nothing was restored' if prepared.before else 'cold start'}: {search.lookup.reason}"
-        if search.lookup.state == "none" and search.pointer is None and search.may_publish:  # the first start of its kind
+        if search.lookup.state == "none" and search.pointer is None and not search.timed_out:  # the first start of its kind
             self.start.console.note(line)
         elif search.lookup.state != "restored":
             self.start.console.warn(line)

@@ -79,8 +79,11 @@ class Publications:
     def __post_init__(self) -> None:
         search = self.prepared.search
         self.held = frozenset(entry.path for entry in search.manifest.files) if search.manifest is not None else frozenset()
-        # What was not restored is looked at again: what is bad is displaced, what only this start did not get is joined.
+        # What was not restored is looked at again: what is bad is displaced, what only this start did not get is joined. But one of
+        # which a part is gone looks whole by its manifest, and is displaced.
         self._known = {search.restored.generation} if search.restored is not None else set()
+        if search.pointer is not None and search.lookup.state == "none" and not search.timed_out:
+            self._known.add(search.pointer.generation)
 
     def at_ready(self, deadline: Deadline) -> PublishReport:
         """Publish what the start has compiled, unless there is a reason not to. Blocks; call it from a thread of its own.

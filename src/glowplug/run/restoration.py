@@ -20,10 +20,11 @@ from glowplug.cache.deadline import Deadline
 from glowplug.cache.lease import Holder, Lease
 from glowplug.cache.repository import Pointer
 from glowplug.cache.tree import scan
+from glowplug.engines.base import HttpReadiness
 from glowplug.errors import DeadlineExceeded, GlowplugError, UsageError
 from glowplug.run import process
-from glowplug.run.flight import Flight, Lookout
-from glowplug.run.restoring import Search, look_up_and_restore, note_files, note_restored, trust_for
+from glowplug.run.flight import Flight, Lookout, not_waited_for
+from glowplug.run.restoring import Search, look_up_and_restore, note_files, note_restored, timed_out, trust_for
 from glowplug.run.start import describe_error
 from glowplug.threads import begin, none_left
 from glowplug.timeline.outcome import Lookup
@@ -76,6 +77,7 @@ class Restoration:
         self._spans: list[tuple[str, Span]] = []
         self._mark_s = start.clock.now_s()
         self._step = "restore"
+        self._limit = f"--wait {start.options.wait_s:g}s"
         self._left_bytes = 0
         self._settled = False
         self._noted = False
@@ -209,7 +211,7 @@ class Restoration:
         return self._look_up()
 
     def _lookout(self) -> Lookout:
-        prepared, options = self._prepared, self._start.options
+        prepared = self._prepared
         assert prepared.repository is not None and prepared.envelope is not None and prepared.live is not None  # noqa: S101, PT018
         identity = prepared.identity
         return Lookout(
@@ -217,7 +219,7 @@ class Restoration:
             prepared.envelope.digest,
             Holder(node=identity.node) if identity is not None and identity.is_writer else None,
             dead=prepared.live.note,
-            limit=f"--wait {options.wait_s:g}s",
+            limit=self._limit,
             stop=self._stop,
             on_wait=self._waits,
         )
@@ -225,6 +227,10 @@ class Restoration:
     def _waits(self, name: str) -> None:
         """Another start compiles: from now on the wait's own bound counts."""
         wait_s = self._start.options.wait_s
+        with self._lock:
+            if self._result is not None:  # which counts if the store falls silent in the middle of a look
+                lookup = replace(self._result.search.lookup, reason=not_waited_for(name, self._limit))
+                self._result = replace(self._result, search=replace(self._result.search, lookup=lookup))
         if wait_s:
             self._start.console.note(f"{name} compiles the same: waiting for it, at most {wait_s:g} s (--wait)")
         self._bound(Deadline(wait_s + _GIVE_UP_S, step="wait"), wait_s)
@@ -282,7 +288,8 @@ class Restoration:
 
     def _late(self, prepared: Prepared) -> Prepared:
         reason = f"restore took longer than {self._limit_s:g} s (raise --restore-deadline, or look at the store)"
-        return replace(prepared, search=Search(Lookup("none", reason), may_publish=False))
+        serves = isinstance(prepared.launch.readiness, HttpReadiness)
+        return replace(prepared, search=timed_out(reason, serves=serves))
 
     def _ended(self) -> None:
         """The step has ended now; it began where the last one ended."""
@@ -307,4 +314,4 @@ class Restoration:
 
 def _is_miss(search: Search) -> bool:
     """Whether there is nothing of use in the store, and a publication would change that."""
-    return search.lookup.state in {"none", "refused"} and search.may_publish
+    return search.lookup.state in {"none", "refused"} and search.may_publish and not search.timed_out

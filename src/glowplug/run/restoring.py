@@ -20,6 +20,7 @@ from glowplug.cache.quarantine import choose, cleanse, noted, untrusted
 from glowplug.cache.restore import Restored, restore
 from glowplug.cache.tree import TreeFile, scan
 from glowplug.cache.usage import age_access_times
+from glowplug.engines.base import HttpReadiness
 from glowplug.errors import DeadlineExceeded, GlowplugError, IntegrityError, LocalError, ObjectNotFound, UnknownKey
 from glowplug.store import open_store
 from glowplug.timeline.outcome import Lookup
@@ -79,6 +80,7 @@ class Search:
         restored: what the restore brought.
         may_publish: False where a publication would not help or not be right; the look-up's reason says why.
         broken: digest of a generation whose signature or content was wrong; empty if none was.
+        timed_out: the store had no answer in time, so it is not known what it has.
     """
 
     lookup: Lookup
@@ -87,6 +89,7 @@ class Search:
     restored: Restored | None = None
     may_publish: bool = True
     broken: str = ""
+    timed_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +225,8 @@ def look_up_and_restore(
             repository.store, pack_key, manifest, live.path, deadline=deadline, progress=pace.progress, in_use=pace.in_use
         )
     except GlowplugError as error:
-        return replace(prepared, search=_failed(error, pointer, generation, writer=writer))
+        serves = isinstance(prepared.launch.readiness, HttpReadiness)
+        return replace(prepared, search=_failed(error, pointer, generation, writer=writer, serves=serves))
     lookup = Lookup("restored", choice.reason or choice.notice, generation)
     return replace(prepared, search=Search(lookup, pointer, manifest, restored, may_publish=choice.may_publish))
 
@@ -286,7 +290,13 @@ def _text_only(tree: Json) -> Json:
     return tree
 
 
-def _failed(error: GlowplugError, pointer: Pointer | None, generation: str, *, writer: bool) -> Search:
+def timed_out(reason: str, pointer: Pointer | None = None, *, serves: bool) -> Search:
+    """The store was too slow. A server publishes all the same, beside its work; for a command's end nobody waits any longer."""
+    reason = reason if serves else f"{reason}; nothing will be published"
+    return Search(Lookup("none", reason), pointer, may_publish=serves, timed_out=True)
+
+
+def _failed(error: GlowplugError, pointer: Pointer | None, generation: str, *, writer: bool, serves: bool) -> Search:
     match error:
         case UnknownKey():
             # Replaced by a named writer only, as after a rotation: a workstation's own key must not displace what a team publishes.
@@ -296,7 +306,7 @@ def _failed(error: GlowplugError, pointer: Pointer | None, generation: str, *, w
         case ObjectNotFound():
             return Search(Lookup("none", f"a part of the newest generation is missing: {error.line()}"), pointer)
         case DeadlineExceeded():
-            return Search(Lookup("none", error.line()), pointer, may_publish=False)
+            return timed_out(error.line(), pointer, serves=serves)
         case LocalError():
             return Search(Lookup("off", error.line()), pointer, may_publish=False)
         case _:

@@ -18,7 +18,7 @@ from glowplug.engines.command import unwrap
 from glowplug.engines.cpu import cpu_component, cpu_threads
 from glowplug.engines.environment import environment_component, is_secret
 from glowplug.engines.generic.log import GenericLog
-from glowplug.engines.interpreter import Question, python_command, unknown_component
+from glowplug.engines.interpreter import Question, no_answer, python_command, unknown_component
 from glowplug.engines.model import without_credentials
 from glowplug.engines.software import Software
 from glowplug.timeline.report import EngineInfo
@@ -60,9 +60,14 @@ class GenericAdapter:
         interpreter = question.answer() if question else None
         families = chosen(JIT, command.env)
         remarks = [*command.notices, *_notices(argv, command, families)]
+        unsure = ""
         if interpreter is None:
             components["python"] = unknown_component(command)
-            remarks.append(f"no Python was found behind {command.argv[0]}: only the command and the machine are in the cache's key")
+            if python is not None:
+                unsure = no_answer(python)
+            else:
+                what = "only the command and the machine are in the cache's key"
+                remarks.append(f"no Python was found behind {command.argv[0]}: {what}")
         else:
             software = Software(interpreter)
             components |= {
@@ -79,6 +84,7 @@ class GenericAdapter:
             ranks=1,
             log=GenericLog,
             notices=tuple(remarks),
+            unsure=unsure,
         )
 
 

@@ -15,7 +15,7 @@ from glowplug.engines.base import Launch
 from glowplug.engines.command import unwrap
 from glowplug.engines.cpu import cpu_component
 from glowplug.engines.environment import is_secret, without_secrets
-from glowplug.engines.interpreter import Question, python_command, unknown_component
+from glowplug.engines.interpreter import Question, no_answer, python_command, unknown_component
 from glowplug.engines.model import model_component
 from glowplug.engines.packages import build, plugins
 from glowplug.engines.software import Software
@@ -93,7 +93,7 @@ class VllmAdapter:
         model = _models(arguments, command)
         components["model"] = model
         interpreter = question.answer() if question else None
-        remarks = list(command.notices)
+        remarks, unsure = list(command.notices), ""
         if interpreter is None:
             engine, torch, relocatable, on_cpu = InstalledVllm(None, None, None), None, False, devices.kind == "none"
             components |= {
@@ -101,7 +101,10 @@ class VllmAdapter:
                 "python": unknown_component(command),
                 "packages": {"unknown": command.argv[0]},
             }
-            remarks.append(f"the Python that runs {command.argv[0]} was not found or did not answer: its packages are unknown")
+            if python is not None:
+                unsure = no_answer(python)
+            else:
+                remarks.append(f"the Python that runs {command.argv[0]} was not found: its packages are unknown")
         else:
             software = Software(interpreter)
             engine, torch = installed_vllm(software), software.version("torch")
@@ -129,6 +132,7 @@ class VllmAdapter:
             explain_miss=_explain_miss,
             key_record=_key_record,
             imports_s=_IMPORTS_S,
+            unsure=unsure,
         )
 
 
