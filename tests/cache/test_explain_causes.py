@@ -119,6 +119,30 @@ def test_accelerators_are_named_whole_and_take_driver_and_processor_with_them():
     assert named(accelerator={"driver": "2"}, cpu={"isa": ["avx512f"]}) == ["accelerator.driver", "cpu.isa"]
 
 
+def test_an_option_that_only_one_command_has_is_named():
+    def command(*words):
+        return Envelope({"arguments": {"words": list(words)}})
+
+    assert [
+        (cause.path, cause.kind, cause.ours, cause.theirs)
+        for cause in causes(command("serve", "--model", "m", "--port", "8001"), command("serve", "--model", "m"))
+    ] == [("arguments.words.--port", "port", '"8001"', None)]
+    paths = [cause.path for cause in causes(command("a", "--x", "--y=1"), command("a", "--y=2"))]
+    assert sorted(paths) == ["arguments.words.--x", "arguments.words.--y"]
+    assert [cause.path for cause in causes(command("a", "b", "a"), command("a", "b"))] == ["arguments.words.2"]
+
+
+def test_the_same_files_under_another_name_are_the_same_model():
+    def model(path, digest="x"):
+        content = {"files": {"config.json": digest}, "weights": {"digest": "w"}}
+        return Envelope({"engine": {"name": "vllm"}, "model": {"reference": path, **content}})
+
+    [cause] = causes(model("/a/model-one"), model("/b/model-two"))
+    assert (cause.kind, cause.in_words) == ("model folder", "likely an accident")
+    [cause] = causes(model("/a/model-one", "y"), model("/b/model-two"))
+    assert cause.kind == "model"
+
+
 def test_the_words_of_a_command_are_told_apart_by_their_options():
     ours, theirs = (
         Envelope({"arguments": {"words": ["--rdzv", address, "--lr=1e-4", f"--port={port}", step, "x"]}})

@@ -112,6 +112,7 @@ def causes(ours: Envelope, theirs: Envelope, known: Mapping[str, Known] | None =
         left = [item for item in left if item.path not in taken]
         found.append(_cause(root, [item for item in members if item is not root]))
     found += [_cause(item, []) for item in left]
+    found = [_same_model(cause, ours, theirs) for cause in found]
     found = [_with_knowledge(_whole(cause, ours, theirs), known or {}) for cause in found]
     return sorted(found, key=lambda cause: (-cause.likelihood, cause.path))
 
@@ -137,6 +138,23 @@ def _cause(root: Difference, followers: Sequence[Difference]) -> Cause:
     return _of_kind(root, kind, followers)
 
 
+def _same_model(cause: Cause, ours: Envelope, theirs: Envelope) -> Cause:
+    """Two folders of other names that hold the same files are one model."""
+    group = cause.path.removesuffix(".reference")
+    here, there = ([_component(side, f"{group}.{part}") for part in ("files", "weights")] for side in (ours, theirs))
+    if cause.kind != kinds.MODEL.name or not cause.path.endswith(".reference") or here != there or None in here:
+        return cause
+    kind = kinds.MODEL_FOLDER
+    return replace(cause, kind=kind.name, likelihood=kind.likelihood, distance=kind.distance, what=kind.what, fix=kind.fix)
+
+
+def _component(envelope: Envelope, path: str) -> Json:
+    value: Json = dict(envelope.components)
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
 def _of_kind(root: Difference, kind: Kind, followers: Sequence[Difference]) -> Cause:
     return Cause(
         root.path, root.ours, root.theirs, kind.name, kind.likelihood, kind.distance, kind.what, kind.fix, tuple(followers)
@@ -144,10 +162,12 @@ def _of_kind(root: Difference, kind: Kind, followers: Sequence[Difference]) -> C
 
 
 def _parts(difference: Difference) -> list[Difference]:
-    """Of a command's words those that differ, each under the name of its option, where there are as many on both sides."""
+    """Of a command's words those that differ, each under the name of its option."""
     left, right = _parsed(difference.ours), _parsed(difference.theirs)
-    if difference.path != _WORDS or not isinstance(left, list) or not isinstance(right, list) or len(left) != len(right):
+    if difference.path != _WORDS or not isinstance(left, list) or not isinstance(right, list):
         return [difference]
+    if len(left) != len(right):
+        return _options_apart(left, right) or [difference]
     parts = {}
     for number, pair in enumerate(zip(left, right, strict=True)):
         if pair[0] == pair[1]:
@@ -160,6 +180,32 @@ def _parts(difference: Difference) -> list[Difference]:
             name, values = here[0], [here[2], there[2]]
         parts[f"{_WORDS}.{name}"] = Difference(f"{_WORDS}.{name}", *(canonical_json(value).decode() for value in values))
     return list(parts.values())
+
+
+def _options_apart(left: list[Json], right: list[Json]) -> list[Difference]:
+    """The options that only one of two commands has, or that have another value; nothing where only the order differs."""
+    ours, theirs = _options(left), _options(right)
+    return [
+        Difference(f"{_WORDS}.{name}", *(canonical_json(side[name]).decode() if name in side else None for side in (ours, theirs)))
+        for name in sorted(ours.keys() | theirs.keys())
+        if ours.get(name) != theirs.get(name)
+    ]
+
+
+def _options(words: list[Json]) -> dict[str, Json]:
+    """Words by option, as far as that can be told without knowing the program: what follows an option is its value."""
+    found: dict[str, Json] = {}
+    place, texts = 0, [str(word) for word in words]
+    while texts:
+        word = texts.pop(0)
+        name, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            found[str(place)], place = word, place + 1
+        elif equals:
+            found[name] = value
+        else:
+            found[name] = texts.pop(0) if texts and not texts[0].startswith("-") else ""
+    return found
 
 
 def _whole(cause: Cause, ours: Envelope, theirs: Envelope) -> Cause:
