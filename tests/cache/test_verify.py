@@ -121,6 +121,14 @@ def test_a_pointer_that_names_nothing_there(good):
     assert findings[1].generation == "0" * 64
 
 
+def test_a_generation_that_is_collected_meanwhile_is_no_finding(good, tmp_path):
+    repository = Repository(good)
+    shelf = next(repository.shelves())
+    publish(good, make_tree(tmp_path / "newer", SMALL_TREE))
+    good.delete(f"v1/{DIGEST}/generations/{shelf.latest.generation}.json")
+    assert [finding.problem for finding in verify_shelf(repository, shelf, TRUST)] == [""]  # the pointer's, which is new
+
+
 def test_a_pointer_that_is_none(good):
     repository = Repository(good)
     good.put(f"v1/{DIGEST}/latest", b"broken")

@@ -13,7 +13,7 @@ from glowplug.cache import layout
 from glowplug.cache.deadline import unbounded
 from glowplug.cache.fetch import ObjectStream
 from glowplug.cache.pack import read_pack
-from glowplug.errors import GlowplugError
+from glowplug.errors import GlowplugError, ObjectNotFound
 from glowplug.units import MIB
 
 if TYPE_CHECKING:
@@ -40,9 +40,14 @@ class Finding:
 def verify_shelf(
     repository: Repository, shelf: Shelf, trust: Trust, *, progress: Callable[[int], None] = lambda _: None
 ) -> Iterator[Finding]:
-    """Check every generation of an envelope, and that its pointer names one of them. Nothing is raised."""
+    """Check every generation of an envelope, and that its pointer names one of them. Nothing is raised.
+
+    One that is gone by now is no finding: ``gc`` has removed it since the shelf was listed.
+    """
     for stored in shelf.generations:
-        yield verify_generation(repository, shelf.envelope_digest, stored.digest, trust, progress=progress)
+        finding = verify_generation(repository, shelf.envelope_digest, stored.digest, trust, progress=progress)
+        if not finding.problem or _is_there(repository, shelf.envelope_digest, stored.digest):
+            yield finding
     try:
         latest = repository.latest(shelf.envelope_digest)
     except GlowplugError as error:
@@ -50,6 +55,16 @@ def verify_shelf(
         return
     if latest is not None and latest.generation not in {stored.digest for stored in shelf.generations}:
         yield verify_generation(repository, shelf.envelope_digest, latest.generation, trust, progress=progress)
+
+
+def _is_there(repository: Repository, envelope_digest: str, generation: str) -> bool:
+    try:
+        repository.store.head(layout.generation_key(envelope_digest, generation))
+    except ObjectNotFound:
+        return False
+    except GlowplugError:
+        return True  # not known, and its problem is told
+    return True
 
 
 def verify_generation(
