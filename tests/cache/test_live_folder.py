@@ -229,6 +229,15 @@ def test_the_default_is_on_the_nodes_own_disk_and_never_in_the_home_folder(env):
     assert "home" not in base.parts
 
 
+def test_where_nothing_can_be_written_at_all_the_default_is_an_ordinary_folder_whose_use_fails(monkeypatch):
+    def none():
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert default_base({}) == pathlib.Path(f"/var/tmp/glowplug-{os.getuid()}")
+
+
 def test_a_note_reaches_whoever_has_the_folder_next_and_is_bounded(tmp_path):
     with claim(tmp_path, ENVELOPE_DIGEST) as live:
         assert live.note == ""

@@ -40,8 +40,10 @@ def default_base(env: Mapping[str, str]) -> Path:
     """
     if env.get("XDG_CACHE_HOME", "").startswith("/"):
         return Path(env["XDG_CACHE_HOME"]) / "glowplug" / "live"
-    name = f"glowplug-{os.getuid()}"
-    for parent in ("/var/tmp", tempfile.gettempdir()):  # noqa: S108  the folder inside is private, and checked
+    name, parents = f"glowplug-{os.getuid()}", ["/var/tmp"]  # noqa: S108  the folder inside is private, and checked
+    with contextlib.suppress(FileNotFoundError):  # nothing can be written at all
+        parents.append(tempfile.gettempdir())
+    for parent in parents:
         if os.access(parent, os.W_OK | os.X_OK):
             return Path(parent) / name
     return Path("/var/tmp") / name  # noqa: S108  claim() says why it can't be used
@@ -175,5 +177,5 @@ def _unusable(base: Path, problem: str) -> LocalError:
     return LocalError(
         f"cannot use the cache folder {base}: {problem}",
         object=str(base),
-        hint="name a writable folder on this node's own disk with --cache-dir",
+        hint="name a writable folder on this node's own disk with --cache-dir, such as an emptyDir",
     )
