@@ -122,3 +122,19 @@ def test_a_node_s_folder_that_is_not_there_or_not_ours_is_said(shop, tmp_path):
 def test_limits_that_make_no_sense_are_usage_errors(shop, words, says):
     ended = gc(shop, *words)
     assert (ended.code, says in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--max-age", "30", "--delete"], 2, "--max-age 30: days, hours or seconds?"),
+        (["--min-age", "5"], 2, "write 30d, 24h or 30s"),
+        (["--node", ".", "--keep", "1"], 2, "--node is cleaned down to --max-bytes, and by nothing else"),
+        (["--store", "file:///tmp/no-such-folder-of-glowplug", "--delete"], 1, "holds no caches"),
+    ],
+)
+def test_what_would_remove_too_much_or_never_anything_is_refused(shop, words, code, says):
+    ended = gc(shop, *words)
+    assert (ended.code, says in ended.err) == (code, True), ended.err
+    assert shop.published()
+    assert not os.path.exists("/tmp/no-such-folder-of-glowplug")

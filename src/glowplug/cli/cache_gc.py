@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glowplug.cache import layout
 from glowplug.cache.deadline import unbounded
 from glowplug.cache.gc import KEEP, Limits, plan, store_now_s
 from glowplug.cache.quarantine.judging import judge_all
@@ -18,7 +19,7 @@ from glowplug.cache.repository import Repository
 from glowplug.cache.sweep import sweep
 from glowplug.cli.options import AsJson, StoreUrl, TrustedKeys
 from glowplug.cli.output import print_json, print_table
-from glowplug.errors import Forbidden, UsageError
+from glowplug.errors import Forbidden, ObjectNotFound, UsageError
 from glowplug.run.options import RunOptions
 from glowplug.run.restoring import store_for, trust_for
 from glowplug.units import count, format_bytes, format_seconds, parse_bytes, parse_seconds
@@ -26,6 +27,8 @@ from glowplug.units import count, format_bytes, format_seconds, parse_bytes, par
 if TYPE_CHECKING:
     from glowplug.cache.gc import Removal
     from glowplug.store.base import Store
+
+_MIN_AGE = "24h"
 
 EPILOG = """
 Examples:
@@ -41,7 +44,7 @@ Examples:
 def gc(
     store: StoreUrl = None,
     keep: Annotated[int, typer.Option(metavar="N", help="Generations that each envelope keeps: the newest.")] = KEEP,
-    min_age: Annotated[str, typer.Option(metavar="DURATION", help="Remove nothing that is younger than this.")] = "24h",
+    min_age: Annotated[str, typer.Option(metavar="DURATION", help="Remove nothing that is younger than this.")] = _MIN_AGE,
     max_age: Annotated[
         str,
         typer.Option(
@@ -75,16 +78,22 @@ def gc(
     for now. With --delete, the reports of readers are judged first. Safe beside starts that read and publish.
     """
     if node is not None:
+        if (keep, min_age, max_age) != (KEEP, _MIN_AGE, ""):
+            hint = "leave --keep, --min-age and --max-age away, or --node"
+            raise UsageError("--node is cleaned down to --max-bytes, and by nothing else", object="--node", hint=hint)
         _collect_node(node, max_bytes, delete=delete, as_json=as_json)
         return
     options = RunOptions(store=store, trusted_keys=tuple(trusted_keys or ()))
     limits = Limits(
         keep=keep,
-        grace_s=parse_seconds(min_age, name="--min-age"),
-        max_age_s=parse_seconds(max_age, name="--max-age") if max_age else None,
+        grace_s=_age_s(min_age, name="--min-age"),
+        max_age_s=_age_s(max_age, name="--max-age") if max_age else None,
         max_bytes=parse_bytes(max_bytes, name="--max-bytes") if max_bytes else None,
     )
     repository, trust = Repository(store_for(options, os.environ)), trust_for(options, os.environ)
+    if next(iter(repository.store.list(layout.ROOT)), None) is None:
+        url = repository.store.url
+        raise ObjectNotFound(f"{url} holds no caches", object=url, hint="check --store, or wait for the first publication")
     condemned = judge_all(repository, trust, deadline=unbounded("gc")) if delete else []
     now_s = _now_s(repository.store) if delete else time.time()
     removals = list(plan(repository, trust, limits, now_s=now_s))
@@ -109,6 +118,14 @@ def gc(
         print(f"generation {verdict.generation[:12]} of envelope {verdict.envelope[:12]} is in quarantine from now on")
     _print(removals)
     _conclude(len(removals), size_bytes, delete=delete)
+
+
+def _age_s(text: str, *, name: str) -> float:
+    """Seconds. Whoever writes a bare number may mean days, and would lose what is older than so many seconds."""
+    seconds = parse_seconds(text, name=name)
+    if seconds and text.strip()[-1:].isdecimal():
+        raise UsageError(f"{name} {text}: days, hours or seconds?", object=name, hint="write 30d, 24h or 30s")
+    return seconds
 
 
 def _collect_node(node: Path, max_bytes: str, *, delete: bool, as_json: bool) -> None:
