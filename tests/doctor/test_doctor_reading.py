@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 
 import pytest
 
+from glowplug.cli.doctor import doctor
+from glowplug.doctor.checking import check_manifests
 from glowplug.doctor.manifests import Manifests
 from glowplug.doctor.reading import MOST_BYTES, read
-from glowplug.errors import LocalError, UsageError
+from glowplug.doctor.render import render
+from glowplug.errors import UsageError
 from tests.doctor.kube import as_yaml, container, llm, other, service
 
 
@@ -41,13 +45,16 @@ def test_a_folder_gives_its_manifests_in_order_and_no_others(folder):
         (["nowhere.yaml"], "no such file"),
         (["empty"], "no manifest"),
         (["blank.yaml"], "nothing to check"),
-        (["-"], "standard input"),
+        (["-"], "standard input has no document"),
+        (["blank.yaml", "-"], "the files have no document"),
+        (["values.yaml"], "has no Kubernetes object"),
     ],
     ids=str,
 )
 def test_nothing_to_check_is_an_error_of_use(folder, names, says):
     (folder / "empty").mkdir()
     (folder / "blank.yaml").write_text("# nothing\n---\n")
+    (folder / "values.yaml").write_text("replicaCount: 1\n--- 5\n---\nkind: Deployment\n")
     with pytest.raises(UsageError, match=says) as error:
         read(names, io.BytesIO())
     assert error.value.hint
@@ -55,24 +62,32 @@ def test_nothing_to_check_is_an_error_of_use(folder, names, says):
 
 def test_a_file_that_may_not_be_read_is_said(folder):
     (folder / "loop.yaml").symlink_to("loop.yaml")
-    with pytest.raises((UsageError, LocalError), match=r"loop\.yaml"):
+    with pytest.raises(UsageError, match=r"loop\.yaml"):
         read(["loop.yaml"], io.BytesIO())
     os.mkfifo(folder / "here")  # a pipe is named as a file is: bash's <(helm template ...)
     (folder / "there.yaml").write_text(as_yaml(service()))
     assert [each.kind for each in read(["there.yaml"], io.BytesIO()).objects] == ["Service"]
 
 
+def test_a_standard_input_that_is_closed_is_an_empty_one(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UsageError, match="standard input has no document"):
+        doctor(files=["-"])
+
+
 @pytest.mark.parametrize(
     ("content", "line", "says", "hint"),
     [
         (b"kind: Pod\nspec: [", 2, "", "correct"),
+        (b"kind: Pod\nmetadata:\n\tname: x\n", 3, "", "spaces"),
         (b"\x7fELF\x02\x01\x01\x00\xff\xfe\xfa", 1, "binary", "YAML"),
+        ("kind: Pod\n# Gr\u00f6\u00dfe\n".encode("cp1252"), 2, "0xf6", "UTF-8"),
         (b"a" * (MOST_BYTES + 1), 0, "32 MiB", "split"),
         (b"apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Release.Name }}-llm\n", 4, "Helm", "helm template"),
         (b"{{- if .Values.x }}\napiVersion: v1\n{{- end }}\n", 1, "Helm", "helm template"),
         (b'apiVersion: v1\nkind: Pod\nmetadata:\n  name: "{{ .Release.Name }}"\n', 4, "Helm", "helm template"),
     ],
-    ids=["yaml", "binary", "huge", "helm", "helm control", "helm quoted"],
+    ids=["yaml", "tabs", "binary", "Windows", "huge", "helm", "helm control", "helm quoted"],
 )
 def test_a_file_that_is_no_manifest_is_said_with_its_line(content, line, says, hint):
     (bad,) = give(content).bad
@@ -84,9 +99,12 @@ def test_a_file_that_is_no_manifest_is_said_with_its_line(content, line, says, h
 def test_the_rest_is_checked_all_the_same(folder):
     (folder / "bad.yaml").write_text("a: [")
     (folder / "good.yaml").write_text(as_yaml(service()))
-    found = read(["bad.yaml", "good.yaml"], io.BytesIO())
-    assert [each.file for each in found.bad] == ["bad.yaml"]
+    found = read(["bad.yaml", "/proc/self/mem", "good.yaml"], io.BytesIO())
+    assert [each.file for each in found.bad] == ["bad.yaml", "/proc/self/mem"]
+    assert found.bad[1].problem == "Input/output error"  # that is what reading this file gives, also to root
     assert [each.file for each in found.objects] == ["good.yaml"]
+    assert check_manifests(found).exit_code() == 2
+    assert "1 object checked: nothing found; 2 files could not be read" in render(check_manifests(found))
 
 
 def test_templates_inside_values_are_none_of_ours():
@@ -96,13 +114,14 @@ def test_templates_inside_values_are_none_of_ours():
 
 def test_lists_are_opened_and_unknown_kinds_passed_over():
     inside = [service(), llm(), other("serving.knative.dev/v1", "Service"), other("example.com/v1", "Thing")]
-    found = give(as_yaml({"apiVersion": "v1", "kind": "List", "items": inside}, {"replicaCount": 1}) + "--- 5\n")
+    found = give(as_yaml({"apiVersion": "v1", "kind": "List", "items": inside}, {"replicaCount": 1}) + "--- 5\n---\nkind: Pod\n")
     assert [each.kind for each in found.objects] == ["Service", "Deployment"]
     assert [each.kind for each in found.passed_over] == [
         "serving.knative.dev/v1 Service",
         "example.com/v1 Thing",
         "no kind",
         "no mapping",
+        "Pod without an apiVersion",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -77,7 +78,8 @@ def doctor(
         _check_node(wish, strict=strict, sarif=sarif, as_json=as_json)
     if not files:
         raise UsageError("there is nothing to check", object="FILE", hint="glowplug doctor k8s/, or glowplug doctor - for a pipe")
-    checked = check_manifests(read(files, sys.stdin.buffer, recursive=recursive))
+    stdin = sys.stdin.buffer if sys.stdin else io.BytesIO()  # None where it was closed before the start
+    checked = check_manifests(read(files, stdin, recursive=recursive))
     for each in checked.bad:
         place = f"{each.file}:{each.line}" if each.line else each.file
         print(f"glowplug: {printable(f'{place}: {each.problem}')}\n  hint: {printable(each.hint)}", file=sys.stderr)

@@ -91,8 +91,11 @@ def documents(text: str) -> Iterator[Value]:
         yield from _documents(loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        last = text.count("\n") + 1  # an end that comes too early is marked behind it
-        raise Unreadable(min(mark.line + 1, last) if mark else 0, _in_words(error)) from None
+        lines = text.split("\n")
+        line = min(mark.line + 1, len(lines)) if mark else 0  # an end that comes too early is marked behind it
+        indent = lines[line - 1][: -len(lines[line - 1].lstrip())] if line else ""
+        hint = "indent by spaces: YAML takes no tabs" if "\t" in indent else "correct the file"
+        raise Unreadable(line, _in_words(error), hint) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise Unreadable(line, f"character {error.character!r} is not allowed in YAML: {error.reason}") from None

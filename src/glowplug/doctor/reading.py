@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from glowplug.doctor.documents import Map, Unreadable, documents
 from glowplug.doctor.objects import Object, items, line_of, object_of, text
-from glowplug.errors import LocalError, UsageError
+from glowplug.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 MOST_BYTES = 32 * 2**20
 """Of one file. The largest sets of definitions that are published have some 5 MiB."""
 STDIN = "<stdin>"
+_NO_MAPPING = "no mapping"
+_NO_KIND = "no kind"
+_NO_VERSION = " without an apiVersion"
 _SUFFIXES = (".yaml", ".yml", ".json")
 _TEMPLATE = re.compile(r"^[^#\n]*\{\{", re.MULTILINE)
+_UNREADABLE = "check its permissions, and what kind of file it is"
 _RENDER = "render it first: helm template NAME CHART | glowplug doctor -"
 
 
@@ -67,8 +71,7 @@ def read(names: Iterable[str], stdin: BinaryIO, *, recursive: bool = False) -> R
         recursive: also the folders in a folder.
 
     Raises:
-        UsageError: no such file, or nothing in all of them.
-        LocalError: a file that the system does not let us read.
+        UsageError: no such file or folder, or no Kubernetes object in all of them.
     """
     found = Read()
     files = [file for name in names for file in _files(name, recursive=recursive)]
@@ -78,11 +81,21 @@ def read(names: Iterable[str], stdin: BinaryIO, *, recursive: bool = False) -> R
                 _add(found, body, file)
         except Unreadable as error:
             found.bad.append(BadFile(file, error.line, error.problem, error.hint))
-    if not found.objects and not found.passed_over and not found.bad:
-        what = "standard input" if files == [STDIN] else files[0] if len(files) == 1 else "the files"
-        hint = "look whether the command before the pipe has failed" if files == [STDIN] else "give files with Kubernetes objects"
-        raise UsageError(f"there is nothing to check: {what} has no document", object=what, hint=hint)
+    if not found.bad and not found.objects:
+        _require_objects(found, list(dict.fromkeys(files)))
     return found
+
+
+def _require_objects(found: Read, files: list[str]) -> None:
+    """A check of nothing is refused, or a wrong path in a pipeline would pass for ever."""
+    if any(each.kind not in (_NO_MAPPING, _NO_KIND) and not each.kind.endswith(_NO_VERSION) for each in found.passed_over):
+        return
+    what = "standard input has" if files == [STDIN] else f"{files[0]} has" if len(files) == 1 else "the files have"
+    lacks = "Kubernetes object: nothing in it has apiVersion and kind" if found.passed_over else "document"
+    hint = "look whether the command before the pipe has failed" if files == [STDIN] else "give files with Kubernetes objects"
+    if found.passed_over:
+        hint = f"give manifests; of a Helm chart, {_RENDER}"
+    raise UsageError(f"there is nothing to check: {what} no {lacks}", object=what.rpartition(" ")[0], hint=hint)
 
 
 def _files(name: str, *, recursive: bool) -> list[str]:
@@ -92,15 +105,27 @@ def _files(name: str, *, recursive: bool) -> list[str]:
         if not os.path.exists(name):
             raise UsageError(f"{name}: no such file", object=name, hint="give files or folders, or - for standard input")
         return [name]
-    if recursive:
-        inside = [os.path.join(folder, each) for folder, _, names in os.walk(name) for each in names]
-    else:
-        inside = [entry.path for entry in os.scandir(name) if entry.is_file()]
+    try:
+        inside = list(_inside(name, recursive=recursive))
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}", object=name, hint=_UNREADABLE) from None
     files = sorted(each for each in inside if each.endswith(_SUFFIXES))
     if not files:
         hint = "name files, or a folder with *.yaml, *.yml or *.json" + ("" if recursive else "; -R looks into folders below")
         raise UsageError(f"{name}: the folder has no manifest", object=name, hint=hint)
     return files
+
+
+def _inside(folder: str, *, recursive: bool) -> Iterator[str]:
+    if not recursive:
+        yield from (entry.path for entry in os.scandir(folder) if entry.is_file())
+        return
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for below, _, names in os.walk(folder, onerror=fail):
+        yield from (os.path.join(below, each) for each in names)
 
 
 def _documents_of(file: str, stdin: BinaryIO) -> Iterator[object]:
@@ -123,16 +148,16 @@ def _text_of(file: str, stdin: BinaryIO) -> str:
             with open(file, "rb") as source:
                 content = source.read(MOST_BYTES + 1)
     except OSError as error:
-        raise LocalError(
-            f"{file}: {error.strerror}", object=file, hint="check its permissions, and what kind of file it is"
-        ) from None
+        raise Unreadable(0, error.strerror or str(error), _UNREADABLE) from None
     if len(content) > MOST_BYTES:
         raise Unreadable(0, f"more than {MOST_BYTES >> 20} MiB", "give the manifests alone, or split the file")
     try:
         text_ = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise Unreadable(line, "not text in UTF-8: is it a binary file?", "give YAML or JSON files") from None
+        if b"\0" in content:
+            raise Unreadable(line, "a binary file", "give YAML or JSON files") from None
+        raise Unreadable(line, f"byte 0x{content[error.start]:02x} is not UTF-8", "save the file as UTF-8") from None
     if text_[:1] in ("{", "[") and "\t" in text_:
         text_ = text_.replace("\t", " ")  # JSON may be indented so, YAML may not; in its strings tabs are written \t
     return text_
@@ -140,15 +165,18 @@ def _text_of(file: str, stdin: BinaryIO) -> str:
 
 def _add(found: Read, body: object, file: str) -> None:
     if not isinstance(body, Map):
-        found.passed_over.append(PassedOver(file, getattr(body, "line", 1), "no mapping"))
+        found.passed_over.append(PassedOver(file, getattr(body, "line", 1), _NO_MAPPING))
         return
     kind = text(body, "kind")
     if kind == "List" or (kind.endswith("List") and "items" in body):
         for item in items(body, "items"):
             _add(found, item, file)
         return
-    if not kind or not text(body, "apiVersion"):
-        found.passed_over.append(PassedOver(file, body.line, "no kind"))
+    if not kind:
+        found.passed_over.append(PassedOver(file, body.line, _NO_KIND))
+        return
+    if not text(body, "apiVersion"):
+        found.passed_over.append(PassedOver(file, body.line, f"{kind}{_NO_VERSION}"))
         return
     each = object_of(body, file)
     if "{{" in f"{kind}{each.name}{each.namespace}":

@@ -32,6 +32,8 @@ def render(checked: Checked, *, verbose: bool = False) -> str:
     if verbose:
         lines += list(_unseen(checked))
     text = f"{count(checked.objects, 'object')} checked: {counted(checked)}"
+    if checked.bad:
+        text += f"; {count(len({each.file for each in checked.bad}), 'file')} could not be read"
     if checked.suppressed:
         text += f"; {len(checked.suppressed)} ignored by annotation"
     if checked.passed_over:
