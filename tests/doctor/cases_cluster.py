@@ -163,7 +163,7 @@ CASES = {
         [(llm("s3://b/m"), other("v1", "ServiceAccount", name="llm", metadata={"annotations": {"eks.amazonaws.com/role-arn": "llm-role"}}))],
         [(llm("s3://b/m"), other("v1", "ServiceAccount", name="llm", metadata={"annotations": {"eks.amazonaws.com/role-arn": arn}})) for arn in ("arn:aws:iam::123456789012:role/llm", "arn:aws:iam::<ACCOUNT_ID>:role/llm")],
     ),
-    "GP605": ([llm("m/x", f"--hf-token={TOKEN}")], [llm("m/x", "--hf-token=$(HF_TOKEN)", env={"HF_TOKEN": {"secretKeyRef": {"name": "hf", "key": "token"}}})]),
+    "GP605": ([llm("m/x", f"--hf-token={TOKEN}"), llm("m/x", "--api-key=sk-5d41402a"), llm("m/x", "--api-key", "sk-5d41402a")], [llm("m/x", "--api-key=$(KEY)", env={"KEY": {"secretKeyRef": {"name": "k", "key": "api-key"}}}), llm("m/x", "--api-key=YOUR_KEY"), llm("m/x", "--hf-token=$(HF_TOKEN)", env={"HF_TOKEN": {"secretKeyRef": {"name": "hf", "key": "token"}}})]),
     "GP610": (
         [(llm(), service(ports=[{"port": 80, "targetPort": 8080}])), (llm(), service(ports=[{"port": 80, "targetPort": "web"}])), (llm("m/x", "--port=8080"), service(ports=[{"port": 80, "targetPort": "http"}]))],
         [(llm(), service()), (llm(), service(ports=[{"port": 8000}])), (llm(), service(ports=[{"port": 80, "targetPort": "http"}])), (llm(gpus=0, command=["nginx"]), service(ports=[{"port": 80, "targetPort": 8080}]))],

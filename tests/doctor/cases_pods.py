@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tests.doctor.kube import claim, container, hpa, llm, node_class, node_pool, other, probe, volume
+from tests.doctor.kube import as_yaml, claim, container, hpa, llm, node_class, node_pool, other, probe, volume
 
 TWO = "--tensor-parallel-size=2"
 CORE, CHIP = "aws.amazon.com/neuroncore", "aws.amazon.com/neuron"
@@ -51,6 +51,10 @@ def daemon(image, **pod):
     return other("apps/v1", "DaemonSet", spec, "plugin")
 
 
+def with_env(env):
+    return llm(pod={"containers": [{**container(), "env": env}]})
+
+
 PLUGIN = "public.ecr.aws/neuron/neuron-device-plugin:2.23.30.0"
 TRN1 = node_pool(("node.kubernetes.io/instance-type", ["trn1.32xlarge"]), taints=["aws.amazon.com/neuron"])
 AUTO_POOL = node_pool(("eks.amazonaws.com/instance-family", ["g6e"]), group="eks.amazonaws.com")
@@ -59,7 +63,21 @@ EXTENDER = (
     "kind: KubeSchedulerConfiguration\nextenders:\n- urlPrefix: http://k8s-neuron-scheduler.kube-system:12345\n  ignorable: {}\n"
 )
 
+TWICE = as_yaml(llm()) + "spec: {template: {spec: {}}}\n"
+LAST = as_yaml(other("v1", "Pod", {"containers": [{"name": "x", "image": "y:1", "env": []}]})).replace(
+    "env:", "args: []\n    args:"
+)
+MERGED = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\nx: &x {a: 1}\ndata: {<<: *x, a: '2'}\n"
 CASES = {
+    "GP059": ([TWICE, LAST, (TWICE.replace("spec: {", "metadata: {"), llm(name="b"))], [llm(), MERGED, as_yaml(llm(), llm())]),
+    "GP060": (
+        [llm(args="vllm serve x"), llm("m/x", 8000), llm("m/x", *[True]), with_env([{"name": "A", "value": 1}]),
+         with_env({"A": "1"}), llm(volumeMounts={"name": "x"}), llm(resources=[]), llm(pod={"containers": {"name": "x"}}),
+         llm(pod={"nodeSelector": {"gpu": True}}), llm(labels={"app": 1}), llm(metadata={"annotations": {"since": 2026}}),
+         llm(spec={"template": "x"}), other("v1", "Pod", "x"), other("v1", "Pod", {"containers": ["x"]}), llm(template={"annotations": {"a": 1.5}})],
+        [llm(), llm("m/x", None), llm(pod={"volumes": None}), llm(env={"A": "1"}), other("v1", "Pod"), llm(kind="Job"),
+         llm(metadata={"annotations": {"since": "2026"}})],
+    ),
     "GP101": (
         [llm(**{**NONE, "livenessProbe": probe(initialDelaySeconds=120)}), llm(**{**NONE, "livenessProbe": probe()})],
         [llm(), llm(**{**NONE, "livenessProbe": probe(initialDelaySeconds=900)}), llm(kind="Job", startupProbe=None)],

@@ -130,7 +130,8 @@ def without_none(mapping):
 
 
 def as_yaml(*objects):
-    return "---\n".join(yaml.safe_dump(each, sort_keys=False) for each in objects)
+    """One stream; a text is taken as it is."""
+    return "---\n".join(each if isinstance(each, str) else yaml.safe_dump(each, sort_keys=False) for each in objects)
 
 
 def check(text):

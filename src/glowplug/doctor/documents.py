@@ -39,27 +39,31 @@ _STRING = "tag:yaml.org,2002:str"
 
 
 class Map(dict[str, Any]):
-    """A mapping: its line, and that of each key."""
+    """A mapping: its line, and that of each key; keys that stood there before with the line of theirs, and how many are below."""
 
-    __slots__ = ("line", "lines", "size")
+    __slots__ = ("inherited", "line", "lines", "lost", "repeats", "size")
 
     def __init__(self, line: int) -> None:
         super().__init__()
         self.line = line
         self.lines: dict[str, int] = {}
         self.size = 1
+        self.repeats = 0
+        self.lost: tuple[tuple[str, int], ...] = ()
+        self.inherited: frozenset[str] = frozenset()
 
 
 class Seq(list[Any]):
-    """A sequence: its line, and that of each item."""
+    """A sequence: its line, and that of each item; how many keys below stand twice."""
 
-    __slots__ = ("line", "lines", "size")
+    __slots__ = ("line", "lines", "repeats", "size")
 
     def __init__(self, line: int) -> None:
         super().__init__()
         self.line = line
         self.lines: list[int] = []
         self.size = 1
+        self.repeats = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,11 @@ class _Builder:
         else:
             self._open[-1] = (container, _NO_KEY, 0, own_anchor)
             _put(container, key, value, key_line)
-        container.size += value.size if isinstance(value, (Map, Seq)) else 1
+        if isinstance(value, (Map, Seq)):
+            container.size += value.size
+            container.repeats += value.repeats
+        else:
+            container.size += 1
         if container.size > MOST_VALUES:
             raise Unreadable(
                 line, f"more than {MOST_VALUES:,} values, aliases spelt out", "split the file, and take the aliases away"
@@ -193,7 +201,11 @@ def _put(mapping: Map, key: str, value: Value, line: int) -> None:
                 if name not in mapping:
                     mapping[name] = inherited
                     mapping.lines[name] = line
+                    mapping.inherited |= {name}
         return
+    if key in mapping and key not in mapping.inherited:
+        mapping.lost += ((key, mapping.lines[key]),)
+        mapping.repeats += 1
     mapping[key] = value
     mapping.lines[key] = line
 

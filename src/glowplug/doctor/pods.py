@@ -242,14 +242,14 @@ def expand(value: str, known: Mapping[str, str | None]) -> str:
 
 def pod_templates(carrier: Object) -> Iterator[PodTemplate]:
     """The pods that an object would make; none where its kind makes none."""
-    for path, metadata in _places(carrier):
+    for path, metadata in pod_places(carrier):
         spec = tree(carrier.body, *path)
         if spec:
             yield PodTemplate(carrier, path, spec, tree(carrier.body, *metadata))
 
 
-def _places(carrier: Object) -> Iterator[tuple[Path, Path]]:
-    """The paths of each pod's spec and of its metadata."""
+def pod_places(carrier: Object) -> Iterator[tuple[Path, Path]]:
+    """The paths of each pod's spec and of its metadata, whatever stands there; none where the kind makes no pods."""
     kind = carrier.kind
     if kind in _CARRIERS:
         base = _CARRIERS[kind]

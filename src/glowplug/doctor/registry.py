@@ -15,6 +15,7 @@ from glowplug.doctor.rules import (
     disks,
     eksctl,
     engine,
+    fields,
     karpenter,
     monitoring,
     network,
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from glowplug.doctor.manifests import Manifests
 
 _THEMES = (
-    streamer, compiling, engine, pods, probes, rollout, cache_volumes, disks, storage, neuron, autoscaling, monitoring, scheduling,
-    karpenter, node_storage, eksctl, secrets, network,
+    streamer, compiling, engine, pods, fields, probes, rollout, cache_volumes, disks, storage, neuron, autoscaling, monitoring,
+    scheduling, karpenter, node_storage, eksctl, secrets, network,
 )  # fmt: skip
 
 

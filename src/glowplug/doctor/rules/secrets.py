@@ -46,6 +46,11 @@ def _plain_argument(manifests: Manifests) -> Iterator[Problem]:
                 for index, word in enumerate(items(container.body, field)):
                     if _TOKEN.search(str(word)) or _ACCESS_KEY.search(str(word)):
                         yield container.problem((field, index), "a token is written into the command")
+    for engine in manifests.engines:
+        keys = engine.arguments.values.get("api-key")
+        given = keys if isinstance(keys, list) else [keys]
+        if any(isinstance(key, str) and not _PLACEHOLDER.search(key) for key in given):
+            yield engine.problem("--api-key is written into the command", "api-key")
 
 
 def _in_config(manifests: Manifests) -> Iterator[Problem]:
