@@ -178,6 +178,8 @@ def test_reports_of_a_real_start_are_taken(plan, tmp_path):
         ((*SIZE, "--phase", "node=75"), "--phase: 75 has no unit", "write node=75s"),
         ((*SIZE, "--phase", "node=soon"), "--phase: 'soon' is not a duration", "30s"),
         ((*SIZE, "--phase", "lunch=1h"), "--phase: there is no 'lunch'", "image pull"),
+        ((*SIZE, "--phase", "node=75s", "--phase", "Node=80s"), "--phase: 'node' is given twice", "the one that counts"),
+        ((*SIZE, "--instance", "p5.48xlarge", "--host-memory", "9TiB"), "more than the 2.0 TiB of p5.48xlarge", "leave it out"),
         ((*SIZE, "--report", "nowhere.json"), "--report: nowhere.json: No such file", "glowplug run --report"),
         ((*SIZE, "--distributed"), "--distributed is of the Run:ai streamer", "--loader runai"),
         (

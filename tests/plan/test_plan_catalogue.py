@@ -53,7 +53,8 @@ def test_every_source_that_is_cited_is_known():
     [
         ("p5.48xlrage", "not in the catalogue", "did you mean p5.48xlarge"),
         ("g6e.3xlarge", "not in the catalogue", "g6e."),
-        ("zz9.plural", "not in the catalogue", "choose one of"),
+        ("zz9.plural", "not in the catalogue", "trn1, trn1n, trn2, each with its size"),
+        ("", "not in the catalogue", "p5, p5e, p5en"),
         ("g6f.xlarge", "a fraction of one l4", "g6.xlarge"),
         ("inf1.xlarge", "vLLM needs NeuronCore-v2 or later", "inf2"),
         ("g4ad.xlarge", "no build for this GPU", "choose"),
@@ -81,7 +82,7 @@ def test_names_are_found_in_any_case():
         ("a100", "write a100-40gb or a100-80gb"),
         ("h10", "did you mean h100"),
         ("inferentia", "choose one of"),
-        ("x", "choose one of"),
+        ("x", "choose one of a100-40gb, a100-80gb"),
     ],
 )
 def test_an_accelerator_that_cannot_be_is_one_error(name, hint):

@@ -67,6 +67,14 @@ def test_what_is_no_checkpoint_is_said(folder, tmp_path):
         read_model(str(tmp_path / "nowhere"))
 
 
+def test_files_without_a_tensor_are_no_model(tmp_path):
+    header = b'{"__metadata__":{}}'
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(BadCheckpoint, match="hold no weights") as raised:
+        read_model(str(tmp_path))
+    assert raised.value.hint
+
+
 def test_a_name_of_the_hub_is_refused_with_what_to_give_instead(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as raised:

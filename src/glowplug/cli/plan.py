@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from glowplug.plan.measured import read_report
 from glowplug.plan.model import Model, read_config, read_model
 from glowplug.plan.render import render
 from glowplug.units import parse_bandwidth, parse_seconds, parse_size, require_unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 app = App()
 
@@ -142,7 +145,7 @@ def plan(
         pod_memory_bytes=parse_size(host_memory, name="--host-memory") if host_memory is not None else None,
         vllm_version=_version(vllm_version),
         reports=tuple(read_report(path) for path in report or ()),
-        phases=dict(_phase(text) for text in phase or ()),
+        phases=_phases(phase or ()),
         replicas=replicas,
         growth_per_minute=_share(growth),
         probe_period_s=probe_period,
@@ -194,6 +197,16 @@ def _version(text: str | None) -> tuple[int, int] | None:
     if not found:
         raise UsageError(f"--vllm-version: {text!r} is no version", object="--vllm-version", hint="write it as 0.21")
     return int(found[1]), int(found[2])
+
+
+def _phases(texts: Iterable[str]) -> dict[str, float]:
+    given: dict[str, float] = {}
+    for text in texts:
+        name, seconds = _phase(text)
+        if name in given:
+            raise UsageError(f"--phase: {name!r} is given twice", object="--phase", hint="give the one that counts")
+        given[name] = seconds
+    return given
 
 
 def _phase(text: str) -> tuple[str, float]:

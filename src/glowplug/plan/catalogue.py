@@ -170,7 +170,12 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     family = name.partition(".")[0]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6) or [each for each in names if each.startswith(f"{family}.")][:4]
-    return f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(sorted(names)[:60])}"
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    unserved = {each.name for each in instances().values() if each.unserved}
+    families = sorted({each.partition(".")[0] for each in names if each not in unserved})
+    sizes = ", each with its size, as in p5.48xlarge" if any("." in each for each in names) else ""
+    return f"choose one of {', '.join(families)}{sizes}"
 
 
 def _suggest_served(family: str) -> str:

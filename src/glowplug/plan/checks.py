@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from glowplug.errors import UsageError
 from glowplug.plan.memory import KV_DTYPES
 from glowplug.plan.starting import PHASES
+from glowplug.units import format_bytes
 
 if TYPE_CHECKING:
     from glowplug.plan.base import Question
@@ -36,6 +37,13 @@ def _check_together(question: Question) -> None:
         )
     if question.tp is not None and question.instance is None and question.accelerator is None:
         raise UsageError("--tp needs to know of what", object="--tp", hint="add --instance or --gpu")
+    limit, instance = question.pod_memory_bytes, question.instance
+    if limit is not None and instance is not None and limit > instance.memory_bytes:
+        raise UsageError(
+            f"--host-memory: {format_bytes(limit)} are more than the {format_bytes(instance.memory_bytes)} of {instance.name}",
+            object="--host-memory",
+            hint="give the pod's limit, or leave it out for the pod's part of the node",
+        )
 
 
 def _check_way(question: Question) -> None:

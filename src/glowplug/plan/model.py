@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from glowplug.errors import ObjectNotFound, UsageError
+from glowplug.errors import BadCheckpoint, ObjectNotFound, UsageError
 from glowplug.plan.architecture import parse_architecture
 from glowplug.weights.checkpoint.opening import open_checkpoint
 from glowplug.weights.checkpoint.totals import by_dtype, total
@@ -62,7 +62,7 @@ def read_model(uri: str, *, config: Path | None = None, env: Mapping[str, str] |
     Raises:
         UsageError: the URI or the configuration can't be.
         RemoteError: the store did not deliver.
-        BadCheckpoint: a header or the index is wrong.
+        BadCheckpoint: a header or the index is wrong, or no file holds a tensor.
         IncompatibleError: there are no safetensors files.
     """
     source = open_source(uri, env=env)
@@ -84,6 +84,9 @@ def read_model(uri: str, *, config: Path | None = None, env: Mapping[str, str] |
             raw = source.read_small(entry, 0, entry.size_bytes)
             architecture = parse_architecture(raw, name=source.name_of(entry))
         whole = total(checkpoint)
+        if whole.bytes == 0:
+            hint = "check that this is the model's folder, and that its copy is complete"
+            raise BadCheckpoint(f"{checkpoint.uri}: its files hold no weights", object=checkpoint.uri, hint=hint)
         return Model(
             name=checkpoint.uri,
             weight_bytes=whole.bytes,
