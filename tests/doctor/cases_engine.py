@@ -42,8 +42,8 @@ CASES = {
         [llm(*STREAM, env=CHUNK), llm(S3, env=CHUNK, command=GLOWPLUG), llm("m", "--config", "/x.yaml", env=CHUNK)],
     ),
     "GP008": (
-        [llm(S3), llm("--model", S3, command=["python3", "-m", "vllm.entrypoints.openai.api_server"])],
-        [llm(*STREAM), llm(S3, command=GLOWPLUG), llm("Qwen/Qwen3-8B"), llm(S3, "--load-format=tensorizer")],
+        [llm(S3), llm(S3, command=GLOWPLUG, image="vllm/vllm-openai:v0.20.1"), llm("--model", S3, command=["python3", "-m", "vllm.entrypoints.openai.api_server"])],
+        [llm(*STREAM), llm(S3, command=GLOWPLUG), llm(S3, command=GLOWPLUG, image="vllm/vllm-openai:nightly"), llm(*STREAM, command=GLOWPLUG, image="vllm/vllm-openai:v0.20.1"), llm("Qwen/Qwen3-8B"), llm(S3, "--load-format=tensorizer")],
     ),
     "GP009": (
         [llm(*STREAM, "--model-loader-extra-config={concurrency: 17}"), llm(*STREAM, "--model-loader-extra-config", '{"a":1')],

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from glowplug.doctor.base import Rule
+from glowplug.engines.vllm.weights import OLDEST
 from glowplug.plan.runai import LEAST_CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -92,9 +93,16 @@ def _needs_streamer(manifests: Manifests) -> Iterator[Problem]:
     for engine in manifests.engines:
         plain = engine.arguments.text("load-format") in (None, "auto", "safetensors", "hf")
         bucket = engine.model.startswith(("s3://", "gs://", "az://"))
-        if engine.name == "vllm" and bucket and plain and engine.complete and engine.glowplug is None:
+        if engine.name != "vllm" or not bucket or not plain or not engine.complete:
+            continue
+        if engine.glowplug is None:
             yield engine.problem(
                 "the model is in a bucket, and --load-format is not runai_streamer: vLLM finds no weights", "model"
+            )
+        elif engine.version and engine.version < OLDEST:
+            oldest = ".".join(map(str, OLDEST))
+            yield engine.container.problem(
+                ("image",), f"the model is in a bucket, and Glowplug streams to vLLM {oldest} and later: this one finds no weights"
             )
 
 
@@ -186,7 +194,8 @@ RULES: tuple[Rule[Manifests], ...] = (
         "error",
         "vLLM fetches only the small files of an s3:// model by itself. Without the streamer it looks for weights in that folder"
         " and ends.",
-        "Add --load-format=runai_streamer, or start vLLM by glowplug run, which streams the weights itself.",
+        "Add --load-format=runai_streamer, or start vLLM by glowplug run, which streams the weights itself, to vLLM 0.21 and"
+        " later.",
         ("A12",),
         _needs_streamer,
     ),

@@ -36,7 +36,8 @@ PLUGIN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plugin
 """What is put on the engine's ``PYTHONPATH``."""
 
 _STREAMED = re.compile(r"(s3|https?)://", re.IGNORECASE)
-_OLDEST = (0, 21)
+OLDEST = (0, 21)
+"""The first version of vLLM that weights are streamed to."""
 _FROM_BUCKETS = ("runai_streamer", "runai_streamer_sharded", "modelexpress")
 """What vLLM itself takes for a model in a bucket (``VllmConfig.try_verify_and_update_config``); it ends with any other format."""
 _PLUGIN = "glowplug"
@@ -172,8 +173,8 @@ def _obstacle(argv: Sequence[str], variables: Mapping[str, str], *, env: Mapping
     if PLUGIN_FOLDER not in interpreter.sys_path:
         return f"{interpreter.executable} does not read PYTHONPATH"
     version = installed_vllm(Software(interpreter)).version
-    if version is not None and version_tuple(version) < _OLDEST:
-        return f"vLLM {version} is older than {'.'.join(map(str, _OLDEST))}"
+    if version is not None and version_tuple(version) < OLDEST:
+        return f"vLLM {version} is older than {'.'.join(map(str, OLDEST))}"
     return ""
 
 
