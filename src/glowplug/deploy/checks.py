@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from glowplug.deploy.wish import options
 from glowplug.engines.environment import is_secret
+from glowplug.engines.vllm.weights import OLDEST
 from glowplug.errors import UsageError
 
 if TYPE_CHECKING:
@@ -155,28 +156,56 @@ def _check_numbers(wish: Wish) -> None:
 
 
 def _check_engine(wish: Wish) -> None:
+    _check_version(wish)
     for word in wish.engine_args:
-        name = word.partition("=")[0].replace("_", "-")
-        if name in _OURS:
-            raise UsageError(
-                f"--engine-args: {name} is written by deploy itself", object="--engine-args", hint=f"use {_OURS[name]}"
-            )
-        if name == "--enforce-eager":
-            hint = "leave it out; where nothing may be compiled, there is nothing for a store to share"
-            raise UsageError(
-                "--engine-args: --enforce-eager compiles nothing, and --store shares what is compiled",
-                object="--engine-args",
-                hint=hint,
-            )
-        if name == "--load-format":
-            hint = "leave it out: Glowplug streams the weights"
-            raise UsageError(
-                "--engine-args: with a load format of its own the engine fetches the weights by itself",
-                object="--engine-args",
-                hint=hint,
-            )
+        _check_word(word)
+    _check_variables(wish)
+
+
+def _check_version(wish: Wish) -> None:
+    old = re.search(r"vllm-openai:v?(\d+)\.(\d+)", wish.image) if wish.target == "gpu" else None
+    if old and (int(old[1]), int(old[2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise UsageError(
+            f"--image: {wish.image} is older than vLLM {oldest}, and would find no weights",
+            object="--image",
+            hint=f"take {oldest} or later: Glowplug streams the weights to it",
+        )
+
+
+def _check_word(word: str) -> None:
+    name = word.partition("=")[0].replace("_", "-")
+    if not word or (word.startswith("-") and re.search(r"\s", name)):
+        hint = "write --engine-args=--kv-cache-dtype=fp8, or --engine-args twice"
+        raise UsageError(f"--engine-args: {word!r} is not one word", object="--engine-args", hint=hint)
+    if name in {"--api-key", "--hf-token"}:
+        hint = "a manifest is no place for a secret; vLLM's API key goes by --api-key-secret"
+        raise UsageError(f"--engine-args: {name} looks like a secret", object="--engine-args", hint=hint)
+    if name in _OURS:
+        raise UsageError(f"--engine-args: {name} is written by deploy itself", object="--engine-args", hint=f"use {_OURS[name]}")
+    if name == "--enforce-eager":
+        hint = "leave it out; where nothing may be compiled, there is nothing for a store to share"
+        raise UsageError(
+            "--engine-args: --enforce-eager compiles nothing, and --store shares what is compiled",
+            object="--engine-args",
+            hint=hint,
+        )
+    if name == "--load-format":
+        hint = "leave it out: Glowplug streams the weights"
+        raise UsageError(
+            "--engine-args: with a load format of its own the engine fetches the weights by itself",
+            object="--engine-args",
+            hint=hint,
+        )
+
+
+def _check_variables(wish: Wish) -> None:
+    seen: set[str] = set()
     for entry in wish.env:
         name, equals, value = entry.partition("=")
+        if name in seen:
+            raise UsageError(f"--env: {name} is given twice", object="--env", hint="give the one that counts")
+        seen.add(name)
         if not equals or not _VARIABLE.fullmatch(name):
             raise UsageError(f"--env: {entry!r} is no NAME=VALUE", object="--env", hint="write --env NAME=VALUE")
         if is_secret(name) and value:
