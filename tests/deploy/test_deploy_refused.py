@@ -138,6 +138,21 @@ def test_a_file_that_says_nothing_is_named_with_its_line(tmp_path, text, said):
     assert said in refused.value.line()
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tp: 1\ninstance: a\ntp: 2\n", "deploy.yaml:3: 'tp' stands in line 1 already"),
+        ("env:\n  A: b\n  A: c\n", "deploy.yaml:3: 'A' stands in line 2 already"),
+    ],
+)
+def test_a_key_that_stands_twice_is_named_with_both_lines(tmp_path, text, said):
+    path = tmp_path / "deploy.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        read_wish(path, {})
+    assert said in refused.value.line()
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UsageError, match="No such file"):
         read_wish(tmp_path / "none.yaml", {})
@@ -146,9 +161,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_options_win_over_the_file_and_variables_of_both_are_joined(tmp_path):
     path = tmp_path / "deploy.yaml"
     path.write_text("replicas: 2\nname: from-file\nenv: {A: '1', B: '2'}\nengine-args: [--x]\npod-monitor: true\n")
-    wish = read_wish(path, {"name": "from-option", "env": ("C=3",)})
+    wish = read_wish(path, {"name": "from-option", "env": ("B=0", "C=3")})
     assert (wish.replicas, wish.name, wish.pod_monitor, wish.engine_args) == (2, "from-option", True, ("--x",))
-    assert wish.env == ("A=1", "B=2", "C=3")
+    assert wish.env == ("A=1", "B=0", "C=3")
 
 
 def test_an_empty_file_says_nothing(tmp_path):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from glowplug.deploy.wish import Wish, make_wish
+from glowplug.doctor.documents import Map, Unreadable, documents
+from glowplug.doctor.objects import at
 from glowplug.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ _MOST_BYTES = 1 << 20
 
 
 def read_wish(path: Path | None, given: Mapping[str, object]) -> Wish:
-    """A wish from a file and from options; options win, and variables of both are joined.
+    """A wish from a file and from options; options win, and variables of both are joined, each by its name.
 
     Args:
         path: YAML or JSON; None for none.
@@ -30,7 +33,9 @@ def read_wish(path: Path | None, given: Mapping[str, object]) -> Wish:
     values: dict[str, Any] = _from_file(path) if path is not None else {}
     both = {**values, **given}
     if "env" in values and "env" in given:
-        both["env"] = (*values["env"], *given["env"])  # type: ignore[misc]  # tuples of words, both checked
+        own: tuple[str, ...] = given["env"]  # type: ignore[assignment]  # words, as the command line has parsed them
+        named = {word.partition("=")[0] for word in own}
+        both["env"] = (*(word for word in values["env"] if word.partition("=")[0] not in named), *own)
     return dataclasses.replace(Wish(), **both)
 
 
@@ -55,4 +60,16 @@ def _from_file(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(document, dict):
         raise UsageError(f"{path}: is no mapping of options", object="--file", hint="write option: value on each line")
+    _refuse_repeats(raw, path)
     return make_wish(document, source=str(path))
+
+
+def _refuse_repeats(raw: bytes, path: Path) -> None:
+    """A key that stands twice: PyYAML takes the last one without a word."""
+    with contextlib.suppress(Unreadable):
+        for found in documents(raw.decode("utf-8-sig", "replace")):
+            for mapping in (found, at(found, "env")):
+                if isinstance(mapping, Map) and mapping.lost:
+                    key, line = mapping.lost[0]
+                    text = f"{path}:{mapping.lines[key]}: {key!r} stands in line {line} already"
+                    raise UsageError(text, object="--file", hint="keep the one that counts")
