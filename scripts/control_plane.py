@@ -78,12 +78,15 @@ def _build_programs(go: Path, folder: Path) -> None:
     # Clients ask the server for its version, which Kubernetes' own build writes into the programs.
     said = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     linker_flags = " ".join(["-s", "-w", *(f"-X k8s.io/component-base/version.{name}={value}" for name, value in said.items())])
-    folder.mkdir(parents=True)
+    work = folder.parent / "work"  # not in a temporary folder, where an interrupted build would leave it
+    work.mkdir(parents=True)
+    folder.mkdir()
     flags = ["-gcflags", COMPILER_FLAGS, "-ldflags", linker_flags]
     command: Command = [go, "build", "-C", SOURCES, *flags, "-o", f"{folder}/", *PROGRAMS.values()]
     name = f"Kubernetes {version}: {' and '.join(PROGRAMS)} from source, 3 min on two cores"
     # The compiler has memory to spare, and collects its garbage less often for it: 1.5 GB, and a sixth less time.
-    run_step(name, command, advice=_ADVICE, env={**_variables(), "GOGC": "400"})
+    run_step(name, command, advice=_ADVICE, env={**_variables(), "GOGC": "400", "GOTMPDIR": str(work)})
+    shutil.rmtree(work)
 
 
 def _fetch_definitions(go: Path, folder: Path) -> None:

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from glowplug.deploy.checks import MOST_NAME
 from testbed.kubernetes.api import RefusedError
 from tests.cluster.conftest import documents
 from tests.deploy.matrix import COMBINATIONS
@@ -32,6 +33,13 @@ def test_the_server_accepts_every_object_and_has_nothing_against_any(given, acce
         assert all("runAsNonRoot != true" in warning for warning in warnings)
     else:
         assert warnings == []
+
+
+def test_the_server_accepts_the_longest_names(api, accepted):
+    namespace = "s" * 63
+    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    for document, text in documents(**{**COMBINATIONS["gpu-everything"], "name": "n" * MOST_NAME, "namespace": namespace}):
+        assert accepted(document, text) == ()
 
 
 def _engine(document):
