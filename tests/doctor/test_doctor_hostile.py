@@ -17,6 +17,7 @@ WHOLE = [
     for pair in cases.values()
     for fires in pair[0]
     for manifest in (fires if isinstance(fires, tuple) else (fires,))
+    if isinstance(manifest, dict)
 ]
 ODD = [
     None,
