@@ -37,8 +37,8 @@ This page is made of the rules themselves (`python -m glowplug.doctor.page > doc
     glowplug doctor --explain GP014             # one rule, with its sources
 
 *error*: it does not start, breaks, or starts cold. *warning*: it costs time, or fails some day. *info*: worth knowing. The exit
-code is 1 on errors (with `--strict` on warnings too), 2 if a file could not be read or the command is wrong, else 0. `--json` and
-`--sarif` are for programs.
+code is 1 on errors (with `--strict` on warnings too), 2 if a file could not be read, nothing given is a Kubernetes object, or the
+command is wrong, else 0. `--json` and `--sarif` are for programs.
 
 A finding that you have looked at is accepted by an annotation on the object or on its pod template, with a reason:
 
