@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from glowplug.store.s3_http import Broken, ConnectFailed
 from glowplug.weights.base import Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from types import TracebackType
 
     from glowplug.errors import Unreachable
 
@@ -21,8 +21,7 @@ class Attempts:
     def __init__(self) -> None:
         self._thread = threading.local()
 
-    @contextmanager
-    def one(self, unreachable: Callable[[ConnectFailed], Unreachable]) -> Iterator[bool]:
+    def one(self, unreachable: Callable[[ConnectFailed], Unreachable]) -> _Attempt:
         """A block that sends one request and takes its answer; gives whether to take no kept connection.
 
         Args:
@@ -32,14 +31,25 @@ class Attempts:
             Retry: no connection, or it broke.
             Unreachable: no connection, and another attempt would end the same way.
         """
+        return _Attempt(self._thread, unreachable)
+
+
+class _Attempt:
+    # Not a generator: on Python 3.13 one that raises another error keeps the first, and so the view, until the next collection.
+    def __init__(self, thread: threading.local, unreachable: Callable[[ConnectFailed], Unreachable]) -> None:
+        self._thread = thread
+        self._unreachable = unreachable
+
+    def __enter__(self) -> bool:
         fresh, self._thread.fresh = getattr(self._thread, "fresh", False), True
-        try:
-            yield fresh
-        except ConnectFailed as error:
-            known = unreachable(error)
+        return fresh
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self._thread.fresh = False
+        elif isinstance(error, ConnectFailed):
             if error.is_final:
-                raise known from error
-            raise Retry(known.message) from error
-        except Broken as error:
+                raise self._unreachable(error) from error
+            raise Retry(self._unreachable(error).message) from error
+        elif isinstance(error, Broken):
             raise Retry(str(error)) from error
-        self._thread.fresh = False
