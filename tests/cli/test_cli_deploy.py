@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,9 @@ def test_a_file_says_the_same_as_options_and_a_folder_gets_the_files(tmp_path):
     path.write_text(
         "target: gpu\nmodel: s3://models/qwen3-32b\nweights: 65GB\ninstance: p4d.24xlarge\nstore: s3://caches/glowplug\n"
     )
-    assert deploy("--file", str(path)).stdout == deploy(*EXAMPLE).stdout
+    stream = deploy(*EXAMPLE).stdout
+    assert deploy("--file", str(path)).stdout == stream
+    assert deploy("--file", "-", input=path.read_text()).stdout == stream
     out = tmp_path / "out"
     done = deploy("--file", str(path), "--output", str(out), "--json")
     assert done.returncode == 0, done.stderr
@@ -43,7 +46,18 @@ def test_a_file_says_the_same_as_options_and_a_folder_gets_the_files(tmp_path):
     again = deploy("--file", str(path), "--output", str(out))
     assert again.returncode == 2
     assert "would be replaced" in again.stderr
-    assert deploy("--file", str(path), "--output", str(out), "--force").returncode == 0
+    less = ("--publish", "none", "--force")
+    assert json.loads(deploy("--file", str(path), "--output", str(out), "--json", *less).stdout)["others"] == ["warmup.yaml"]
+
+
+def test_the_next_command_can_be_pasted_and_files_of_an_earlier_run_are_named(tmp_path):
+    out = tmp_path / "sp ace" / "\xfc"
+    out.mkdir(parents=True)
+    (out / "old.yaml").write_text("")
+    done = deploy(*EXAMPLE, "--output", str(out))
+    *_, others, following = done.stdout.splitlines()
+    assert others.startswith("Not written by this run: old.yaml (")
+    assert shlex.split(following.removeprefix("Next: ")) == ["kubectl", "apply", "-k", str(out)]
 
 
 def test_objects_as_json():
@@ -67,6 +81,11 @@ def test_words_and_variables_may_be_given_several_times():
         ([*EXAMPLE, "--force"], "nothing is written to files"),
         ([*EXAMPLE, "--iac", "none"], "it is no manifest"),
         ([*EXAMPLE, "--instance", "p4d.99xlarge"], "is not in the catalogue"),
+        ([*EXAMPLE, "--output", ""], "--output is empty"),
+        ([*EXAMPLE, "--output", "-"], "--output: - is no folder"),
+        ([*EXAMPLE, "--cluster", "demo"], "only the files for roles name it"),
+        ([*EXAMPLE, "--tp", "0"], "--tp: 0 can't be"),
+        ([*EXAMPLE, "--ingress-class", "nginx"], "--ingress-class: there is no Ingress"),
         ([], "--model is missing"),
     ],
 )

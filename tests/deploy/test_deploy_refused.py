@@ -1,18 +1,24 @@
 """What can't be deployed ends in one line that names the option and says what to do, before a store is asked."""
 
 import dataclasses
+import errno
+from pathlib import Path
 
 import jsonschema
 import pytest
 
 from glowplug.deploy.checks import check
 from glowplug.deploy.design import name_of
-from glowplug.deploy.reading import read_wish
 from glowplug.deploy.wish import Wish, json_schema, options
 from glowplug.deploy.write import write
 from glowplug.errors import LocalError, UsageError
 
+KMS = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 IRSA = {"identity": "irsa", "account": "111122223333"}
+
+
+def is_optional_text(option):
+    return option.kind == "text" and not option.choices and option.name not in {"model", "instance", "store"}
 
 
 @pytest.mark.parametrize(
@@ -28,6 +34,11 @@ IRSA = {"identity": "irsa", "account": "111122223333"}
         ({"model": "Qwen/Qwen3-32B"}, "is no checkpoint in S3"),
         ({"model": "s3://models"}, "names a whole bucket"),
         ({"model": "s3://mo_dels/x"}, "is no place in S3"),
+        ({"model": "s3://models/a/../b"}, "--model: s3://models/a/../b has a part that is empty, . or .."),
+        ({"model": "s3://models/./b"}, "has a part that is empty, . or .."),
+        ({"model": "s3://models/a//b"}, "has a part that is empty, . or .."),
+        ({"store": "s3://caches/a/.."}, "--store: s3://caches/a/.. has a part that is empty, . or .."),
+        ({"store": "s3://caches/a+b"}, "--store: a store can't have the prefix 'a+b'"),
         ({"model": "s3://models/a b"}, "has characters that can't be"),
         ({"store": "file:///srv/caches"}, "is a folder of one machine"),
         ({"store": "/srv/caches"}, "is a folder of one machine"),
@@ -61,7 +72,16 @@ IRSA = {"identity": "irsa", "account": "111122223333"}
         ({"nodes": "karpenter"}, "needs the cluster's name"),
         ({"nodes": "auto"}, "needs the cluster's name"),
         ({"node_role": "nodes"}, "no nodes are written"),
-        ({"ingress_tls": "cert"}, "there is no Ingress"),
+        ({"ingress_tls": "cert"}, "--ingress-tls: there is no Ingress"),
+        ({"ingress_class": "alb"}, "--ingress-class: there is no Ingress"),
+        ({"prometheus": "http://prometheus:9090"}, "--prometheus: only KEDA is told of it"),
+        ({"prometheus": "http://prometheus:9090", "autoscale": "hpa"}, "--prometheus: only KEDA is told of it"),
+        ({"capacity_type": "spot"}, "--capacity-type: no nodes are written"),
+        ({"signing_secret": "mine", "publish": "none"}, "--signing-secret: with --publish none nobody signs"),
+        ({"signing_secret": "mine", "kms_key": KMS}, "--signing-secret: it is the key of --kms-key that signs"),
+        ({"trusted_secret": "mine", "kms_key": KMS}, "--trusted-secret: it is the key of --kms-key that is trusted"),
+        ({"cluster": "demo", "iac": "none"}, "--cluster: nothing that is written names it"),
+        ({"cluster": "demo", **IRSA}, "--cluster: nothing that is written names it"),
         ({"ingress_host": "https://llm.example.com"}, "is no host name"),
         ({"neuron_resource": "cores"}, "is for --target neuron"),
         ({"target": "neuron", "instance": "trn2.48xlarge", "weights": "140GB", "neuron_resource": "cores"}, "not on Trn2"),
@@ -72,6 +92,12 @@ IRSA = {"identity": "irsa", "account": "111122223333"}
         ({"prometheus": "http://a:9090/'x"}, "is no URL"),
         ({"load_test": "../x y"}, "is no tokenizer's name"),
         ({"image": "vllm/vllm-openai:v0.20.2"}, "is older than vLLM 0.21"),
+        ({"target": "neuron", "image": "vllm/vllm-openai:v0.32.0"}, "has no Neuron SDK"),
+        ({"target": "neuron", "image": "registry:5000/mirror/vllm-openai@sha256:" + "0" * 64}, "has no Neuron SDK"),
+        ({"image": "registry/pytorch-inference-vllm-neuronx:0.13.0"}, "is for Neuron, not for GPUs"),
+        ({"engine_args": ("enforce-eager",)}, "'enforce-eager' is no option, and no option's value"),
+        ({"engine_args": ("--block-size=32", "64")}, "'64' is no option, and no option's value"),
+        ({"engine_args": ("--block-size", "32", "--")}, "'--' is no option, and no option's value"),
         ({"engine_args": ("--kv-cache-dtype fp8",)}, "is not one word"),
         ({"engine_args": ("",)}, "is not one word"),
         ({"engine_args": ("--api-key=sk-1",)}, "--api-key looks like a secret"),
@@ -94,6 +120,32 @@ def test_one_error_names_the_option_and_the_remedy(design, given, said):
     assert "\n" not in refused.value.message
 
 
+def test_words_that_are_values_of_the_option_before_them_are_taken(design):
+    words = ("--kv-cache-dtype", "fp8", "--cudagraph-capture-sizes", "1", "2")
+    assert design(engine_args=words).wish.engine_args == words
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"tp": 0}, "--tp: 0 can't be"),
+        ({"max_model_len": 0}, "--max-model-len: 0 can't be"),
+        ({"autoscale": "keda", "max_replicas": 0}, "--max-replicas: 0 can't be"),
+        *(({option.field: ""}, f"--{option.name} is empty") for option in options() if is_optional_text(option)),
+        ({"prometheus": Wish().prometheus}, "--prometheus: only KEDA is told of it"),
+        ({"capacity_type": "on-demand"}, "--capacity-type: no nodes are written"),
+        ({"neuron_resource": "chips"}, "--neuron-resource: is for --target neuron"),
+    ],
+)
+def test_what_is_written_down_counts_though_it_is_what_holds_anyway(given, said):
+    needed = {"model": "s3://models/x", "instance": "p4d.24xlarge", "store": "s3://caches"}
+    wish = Wish(**needed, **given)
+    with pytest.raises(UsageError) as refused:
+        check(wish, {*needed, *given})
+    assert said in refused.value.message
+    assert refused.value.hint
+
+
 @pytest.mark.parametrize(
     ("uri", "name"),
     [
@@ -112,72 +164,20 @@ def test_a_model_whose_name_gives_none_needs_one():
         name_of("s3://m/123")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("target: gpu\n  store: x\n", ":2: no YAML"),
-        ("- a\n", "is no mapping of options"),
-        ("tagret: gpu\n", "did you mean target?"),
-        ("weights: 65\n", "weights: 65 is not a text"),
-        ("replicas: '2'\n", "replicas: '2' is not a whole number"),
-        ("replicas: yes\n", "replicas: True is not a whole number"),
-        ("pod-monitor: 1\n", "pod-monitor: 1 is not true or false"),
-        ("engine-args: --foo\n", "is not a list of texts"),
-        ("engine-args: [1]\n", "is not a list of texts"),
-        ("env: {A: 1}\n", "is not a mapping of names to texts"),
-        ("store: 2020-99-99\n", "no YAML"),
-        ("1: gpu\n", "1 is no option"),
-        ("a: \x01\n", "no YAML"),
-    ],
-)
-def test_a_file_that_says_nothing_is_named_with_its_line(tmp_path, text, said):
-    path = tmp_path / "deploy.yaml"
-    path.write_text(text)
-    with pytest.raises(UsageError) as refused:
-        read_wish(path, {})
-    assert said in refused.value.line()
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("tp: 1\ninstance: a\ntp: 2\n", "deploy.yaml:3: 'tp' stands in line 1 already"),
-        ("env:\n  A: b\n  A: c\n", "deploy.yaml:3: 'A' stands in line 2 already"),
-    ],
-)
-def test_a_key_that_stands_twice_is_named_with_both_lines(tmp_path, text, said):
-    path = tmp_path / "deploy.yaml"
-    path.write_text(text)
-    with pytest.raises(UsageError) as refused:
-        read_wish(path, {})
-    assert said in refused.value.line()
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UsageError, match="No such file"):
-        read_wish(tmp_path / "none.yaml", {})
-
-
-def test_options_win_over_the_file_and_variables_of_both_are_joined(tmp_path):
-    path = tmp_path / "deploy.yaml"
-    path.write_text("replicas: 2\nname: from-file\nenv: {A: '1', B: '2'}\nengine-args: [--x]\npod-monitor: true\n")
-    wish = read_wish(path, {"name": "from-option", "env": ("B=0", "C=3")})
-    assert (wish.replicas, wish.name, wish.pod_monitor, wish.engine_args) == (2, "from-option", True, ("--x",))
-    assert wish.env == ("A=1", "B=0", "C=3")
-
-
-def test_an_empty_file_says_nothing(tmp_path):
-    path = tmp_path / "deploy.yaml"
-    path.write_text("# nothing yet\n")
-    assert read_wish(path, {}) == Wish()
-
-
 def test_the_schema_takes_what_the_program_takes_and_refuses_what_it_refuses():
     schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     good = {"target": "neuron", "replicas": 2, "pod-monitor": True, "engine-args": ["--x"], "env": {"A": "b"}}
     jsonschema.validate(good, schema)
-    for bad in ({"target": "tpu"}, {"replicas": "2"}, {"tagret": "gpu"}, {"env": ["A=b"]}, {"pod-monitor": "yes"}):
+    for bad in (
+        {"target": "tpu"},
+        {"replicas": "2"},
+        {"tagret": "gpu"},
+        {"env": ["A=b"]},
+        {"pod-monitor": "yes"},
+        {"tp": 0},
+        {"name": ""},
+    ):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(bad, schema)
     assert set(schema["properties"]) == {option.name for option in options()}
@@ -200,9 +200,33 @@ def test_files_that_are_there_are_not_replaced_unasked(tmp_path, some):
     with pytest.raises(UsageError, match=r"service\.yaml would be replaced"):
         write(tmp_path, some, force=False)
     assert sorted(os_names(tmp_path)) == ["service.yaml"]
-    write(tmp_path, some, force=True)
+    assert write(tmp_path, some, force=True) == []
     assert "kind: Service" in (tmp_path / "service.yaml").read_text()
     assert sorted(os_names(tmp_path)) == sorted(file.path for file in some)
+
+
+def test_manifests_that_this_run_has_not_written_are_left_alone_and_named(tmp_path, design):
+    from glowplug.deploy.make import files
+
+    write(tmp_path, files(design()), force=False)
+    for name in ("mine.yml", "notes.md"):
+        (tmp_path / name).write_text("mine")
+    others = write(tmp_path, files(design(publish="none", iac="none")), force=True)
+    assert others == ["glowplug.tf.json", "mine.yml", "warmup.yaml"]
+    assert (tmp_path / "mine.yml").read_text() == "mine"
+    assert "kind: Job" in (tmp_path / "warmup.yaml").read_text()
+
+
+def test_a_full_disk_is_called_one_and_leaves_no_halves(tmp_path, some, monkeypatch):
+    def fill(path, text, encoding):
+        path.write_bytes(text.encode(encoding)[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fill)
+    with pytest.raises(LocalError, match="No space left on device") as full:
+        write(tmp_path, some, force=False)
+    assert "the disk is full" in full.value.hint
+    assert os_names(tmp_path) == []
 
 
 def test_a_file_in_place_of_the_folder_is_named(tmp_path, some):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import io
 import os
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -15,11 +18,12 @@ from glowplug.deploy.checks import check
 from glowplug.deploy.commented import plain
 from glowplug.deploy.design import settle
 from glowplug.deploy.make import files, objects, stream
-from glowplug.deploy.reading import read_wish
+from glowplug.deploy.reading import read_options
 from glowplug.deploy.wish import Option, Wish, options
 from glowplug.deploy.write import write
 from glowplug.errors import UsageError
 from glowplug.plan.model import Model, read_config, read_model
+from glowplug.printable import printable
 from glowplug.units import count, parse_size
 
 if TYPE_CHECKING:
@@ -65,8 +69,10 @@ def _annotation(option: Option) -> Any:
 @_with_options
 def deploy(
     *,
-    file: Annotated[Path | None, typer.Option(metavar="FILE", help="The same options as YAML; the command line wins.")] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write files and a kustomization.yaml.")] = None,
+    file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The same options as YAML, - for standard input; the command line wins.")
+    ] = None,
+    output: Annotated[str | None, typer.Option(metavar="FOLDER", help="Write files and a kustomization.yaml.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the objects as a JSON list, or with --output what was written.")
@@ -74,12 +80,11 @@ def deploy(
     **given: Any,
 ) -> None:
     """Write Kubernetes manifests for a model that starts fast: planned, commented, and the same for the same options."""
-    wish = read_wish(file, {name: _value(value) for name, value in given.items() if value not in (None, [])})
-    check(wish)
-    if force and output is None:
-        raise UsageError("--force: nothing is written to files", object="--force", hint="add --output FOLDER, or leave it out")
-    if "iac" in given and given["iac"] and output is None:
-        raise UsageError("--iac: it is no manifest, and a stream holds nothing else", object="--iac", hint="add --output FOLDER")
+    stdin = sys.stdin.buffer if sys.stdin else io.BytesIO()  # None where it was closed before the start
+    said = read_options(file, {name: _value(value) for name, value in given.items() if value not in (None, [])}, stdin)
+    wish = Wish(**said)
+    check(wish, said)
+    _check_output(output, force=force, iac=bool(given.get("iac")), cluster=bool(given.get("cluster")) and wish.nodes == "none")
     design = settle(wish, _model(wish))
     if output is None:
         if as_json:
@@ -88,14 +93,34 @@ def deploy(
             print(stream(design), end="")
         return
     made = files(design)
-    write(output, made, force=force)
+    others = write(Path(output), made, force=force)
     if as_json:
-        print_json({"folder": str(output), "files": [each.path for each in made]})
+        print_json({"folder": output, "files": [each.path for each in made], "others": cast("list[Json]", others)})
         return
     print(f"{output}: {count(len(made), 'file')}")
     for each in made:
         print(f"  {each.path}")
-    print(f"Next: kubectl apply -k {output}")
+    if others:
+        print(f"Not written by this run: {', '.join(printable(each) for each in others)} (of an earlier one? then delete them)")
+    print(f"Next: kubectl apply -k {shlex.quote(output)}")
+
+
+def _check_output(output: str | None, *, force: bool, iac: bool, cluster: bool) -> None:
+    """Options that mean nothing without a folder, and names that are none."""
+    if output == "":
+        raise UsageError("--output is empty", object="--output", hint="name a folder; . is the one that you are in")
+    if output == "-":
+        hint = "leave it out: without a folder the stream goes to standard output"
+        raise UsageError("--output: - is no folder", object="--output", hint=hint)
+    if output is not None:
+        return
+    if force:
+        raise UsageError("--force: nothing is written to files", object="--force", hint="add --output FOLDER, or leave it out")
+    if iac:
+        raise UsageError("--iac: it is no manifest, and a stream holds nothing else", object="--iac", hint="add --output FOLDER")
+    if cluster:
+        hint = "add --output FOLDER or --nodes karpenter, or leave it out"
+        raise UsageError("--cluster: without nodes only the files for roles name it", object="--cluster", hint=hint)
 
 
 def _value(value: object) -> object:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import TYPE_CHECKING
 
-from glowplug.deploy.wish import options
+from glowplug.deploy.wish import NEURON_IMAGE, options
 from glowplug.engines.environment import is_secret
 from glowplug.engines.vllm.weights import OLDEST
 from glowplug.errors import UsageError
+from glowplug.store.keys import is_key
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from glowplug.deploy.wish import Wish
 
 MOST_NAME = 40
@@ -54,17 +58,23 @@ _OURS = {
 }
 
 
-def check(wish: Wish) -> None:
+def check(wish: Wish, given: Collection[str] = ()) -> None:
     """Before anything is planned.
+
+    Args:
+        wish: what is asked for.
+        given: its fields that somebody has written down, be it as what holds anyway. Others count where they differ from that.
 
     Raises:
         UsageError: the first thing that can't be.
     """
     _check_choices(wish)
     _check_needed(wish)
+    _check_empty(wish, given)
     _check_names(wish)
-    _check_numbers(wish)
+    _check_numbers(wish, given)
     _check_engine(wish)
+    _check_needs(wish, given)
     _check_together(wish)
 
 
@@ -81,6 +91,9 @@ def bucket_and_prefix(uri: str, *, option: str, what: str) -> tuple[str, str]:
             raise UsageError(f"{option}: {uri} is a folder of one machine", object=option, hint=hint)
         raise UsageError(f"{option}: {uri!r} is no place in S3", object=option, hint=hint)
     prefix = (found[2] or "").strip("/")
+    if prefix and {"", ".", ".."} & set(prefix.split("/")):
+        hint = "write each part's own name: to S3 they are names like others, and a client or a policy may think otherwise"
+        raise UsageError(f"{option}: {uri} has a part that is empty, . or ..", object=option, hint=hint)
     if prefix and not re.fullmatch(r"[A-Za-z0-9!_.()/=+-]+", prefix):
         hint = "use letters, digits and ! _ . - ( ) = + /: a policy and a shell read others in ways of their own"
         raise UsageError(f"{option}: the prefix {prefix!r} has characters that can't be", object=option, hint=hint)
@@ -109,7 +122,16 @@ def _check_needed(wish: Wish) -> None:
     _, prefix = bucket_and_prefix(wish.model, option="--model", what="the checkpoint")
     if not prefix:
         raise UsageError(f"--model: {wish.model} names a whole bucket", object="--model", hint="write s3://BUCKET/PREFIX")
-    bucket_and_prefix(wish.store, option="--store", what="the store")
+    _, prefix = bucket_and_prefix(wish.store, option="--store", what="the store")
+    if prefix and not is_key(prefix):
+        hint = "use letters, digits and . _ = - in parts separated by /"
+        raise UsageError(f"--store: a store can't have the prefix {prefix!r}", object="--store", hint=hint)
+
+
+def _check_empty(wish: Wish, given: Collection[str]) -> None:
+    for option in options():
+        if option.kind == "text" and not getattr(wish, option.field) and (option.default or option.field in given):
+            raise UsageError(f"--{option.name} is empty", object=f"--{option.name}", hint="leave it out")
 
 
 def _check_names(wish: Wish) -> None:
@@ -118,8 +140,6 @@ def _check_names(wish: Wish) -> None:
         if text and (not _LABEL.fullmatch(text) or len(text) > most):
             hint = f"use at most {most} of a-z, 0-9 and -, beginning with a letter and not ending with -"
             raise UsageError(f"{option}: {text!r} is no name that Kubernetes takes", object=option, hint=hint)
-        if not text and field not in {"name", "api_key_secret", "ingress_tls"}:
-            raise UsageError(f"{option} is empty", object=option, hint="leave it out")
     for field, (form, said, hint) in _FORMS.items():
         text, option = getattr(wish, field), _shown(field)
         if text and (not re.fullmatch(form, text) or len(text) > 512):
@@ -135,18 +155,14 @@ def _shown(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
-def _check_numbers(wish: Wish) -> None:
-    for option, value, least, most in (
-        ("--port", wish.port, 1, 65535),
-        ("--run-as-user", wish.run_as_user, 0, 2**31 - 1),
-        ("--replicas", wish.replicas, 1, 1000),
-        ("--max-replicas", wish.max_replicas, 0, 1000),
-        ("--batch", wish.batch, 1, 65536),
-        ("--tp", wish.tp, 0, 1024),
-        ("--max-model-len", wish.max_model_len, 0, 100_000_000),
-    ):
-        if not least <= value <= most:
-            hint = f"write a number from {least} to {most}"
+def _check_numbers(wish: Wish, given: Collection[str]) -> None:
+    for each in options():
+        if each.kind != "number":
+            continue
+        value, option = getattr(wish, each.field), f"--{each.name}"
+        is_unsaid = value == 0 and not each.default and each.field not in given
+        if not is_unsaid and not each.least <= value <= each.most:
+            hint = f"write a number from {each.least} to {each.most}"
             if option == "--replicas" and value == 0:
                 hint = "with none running nothing tells that requests wait, so nothing would start one again"
             raise UsageError(f"{option}: {value} can't be", object=option, hint=hint)
@@ -156,10 +172,34 @@ def _check_numbers(wish: Wish) -> None:
 
 
 def _check_engine(wish: Wish) -> None:
+    _check_accelerator(wish)
     _check_version(wish)
     for word in wish.engine_args:
         _check_word(word)
+    _check_values(wish.engine_args)
     _check_variables(wish)
+
+
+def _check_accelerator(wish: Wish) -> None:
+    """An image that says by its name for which accelerators it was built."""
+    name = wish.image.rpartition("/")[2]
+    if wish.target == "neuron" and name.startswith("vllm-openai") and "neuron" not in wish.image:
+        hint = f"leave it out, or name one that has: the default is {NEURON_IMAGE}"
+        raise UsageError(f"--image: {wish.image} has no Neuron SDK", object="--image", hint=hint)
+    if wish.target == "gpu" and "neuron" in name:
+        hint = "leave it out, or use --target neuron and an instance type with Neuron devices"
+        raise UsageError(f"--image: {wish.image} is for Neuron, not for GPUs", object="--image", hint=hint)
+
+
+def _check_values(words: tuple[str, ...]) -> None:
+    """A word that is no option must be the value of one; several may follow an option that takes a list."""
+    takes = False
+    for word in words:
+        if word in {"-", "--"} or not (takes or word.startswith("-")):
+            hint = "write options with their dashes, as --engine-args=--kv-cache-dtype=fp8"
+            raise UsageError(f"--engine-args: {word!r} is no option, and no option's value", object="--engine-args", hint=hint)
+        if word.startswith("-"):
+            takes = "=" not in word
 
 
 def _check_version(wish: Wish) -> None:
@@ -220,14 +260,39 @@ def _check_variables(wish: Wish) -> None:
             raise UsageError(f"--env: {name} is set by Glowplug itself", object="--env", hint="leave it out")
 
 
+# Field to whether anything uses it, what it says if nothing does, and what to do.
+_NEEDS: tuple[tuple[str, Callable[[Wish], bool], str, str], ...] = (
+    ("max_replicas", lambda wish: wish.autoscale != "none", "nothing scales", "add --autoscale keda, or leave it out"),
+    ("prometheus", lambda wish: wish.autoscale == "keda", "only KEDA is told of it", "add --autoscale keda, or leave it out"),
+    ("ingress_class", lambda wish: bool(wish.ingress_host), "there is no Ingress", "add --ingress-host HOST, or leave it out"),
+    ("ingress_tls", lambda wish: bool(wish.ingress_host), "there is no Ingress", "add --ingress-host HOST, or leave it out"),
+    ("node_role", lambda wish: wish.nodes != "none", "no nodes are written", "add --nodes karpenter, or leave it out"),
+    ("capacity_type", lambda wish: wish.nodes != "none", "no nodes are written", "add --nodes karpenter, or leave it out"),
+    (
+        "cluster",
+        lambda wish: wish.nodes != "none" or (wish.identity == "pod-identity" and wish.iac != "none"),
+        "nothing that is written names it",
+        "add --nodes karpenter, or leave it out",
+    ),
+    ("signing_secret", lambda wish: wish.publish != "none", "with --publish none nobody signs", "leave one of the two out"),
+    ("signing_secret", lambda wish: not wish.kms_key, "it is the key of --kms-key that signs", "leave one of the two out"),
+    ("trusted_secret", lambda wish: not wish.kms_key, "it is the key of --kms-key that is trusted", "leave one of the two out"),
+    ("account", lambda wish: wish.identity == "irsa", "is for --identity irsa", "add that, or leave it out"),
+    ("neuron_resource", lambda wish: wish.target == "neuron", "is for --target neuron", "leave it out"),
+    ("config", lambda wish: bool(wish.weights), "a checkpoint that is read has its own", "add --weights SIZE, or leave it out"),
+)
+
+
+def _check_needs(wish: Wish, given: Collection[str]) -> None:
+    """An option that would have no effect."""
+    defaults = {field.name: field.default for field in dataclasses.fields(wish)}
+    for field, is_used, message, hint in _NEEDS:
+        if (field in given or getattr(wish, field) != defaults[field]) and not is_used(wish):
+            raise UsageError(f"{_shown(field)}: {message}", object=_shown(field), hint=hint)
+
+
 def _check_together(wish: Wish) -> None:
     for option, wrong, message, hint in (
-        (
-            "--max-replicas",
-            wish.max_replicas and wish.autoscale == "none",
-            "nothing scales",
-            "add --autoscale keda, or leave it out",
-        ),
         (
             "--max-replicas",
             0 < wish.max_replicas < wish.replicas,
@@ -240,26 +305,11 @@ def _check_together(wish: Wish) -> None:
             "needs the account, for the roles' ARNs",
             "add --account 111122223333",
         ),
-        ("--account", wish.account and wish.identity != "irsa", "is for --identity irsa", "add that, or leave it out"),
         (
             f"--nodes {wish.nodes}",
             wish.nodes != "none" and not wish.cluster,
             "needs the cluster's name, by which subnets are found",
             "add --cluster NAME",
-        ),
-        ("--node-role", wish.node_role and wish.nodes == "none", "no nodes are written", "add --nodes karpenter, or leave it out"),
-        ("--ingress-tls", wish.ingress_tls and not wish.ingress_host, "there is no Ingress", "add --ingress-host HOST"),
-        (
-            "--neuron-resource",
-            wish.neuron_resource != "chips" and wish.target != "neuron",
-            "is for --target neuron",
-            "leave it out",
-        ),
-        (
-            "--config",
-            wish.config and not wish.weights,
-            "a checkpoint that is read has its own",
-            "add --weights SIZE, or leave it out",
         ),
     ):
         if wrong:

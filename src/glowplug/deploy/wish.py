@@ -6,11 +6,8 @@ A value is what was written; whether it can be is decided in ``checks``, and wha
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
-
-from glowplug.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +29,8 @@ class Option:
         metavar: stands for the value in help.
         choices: the only values; empty for any.
         default: what holds if nothing was said, as a text for people; empty where there is none.
+        least: of a number; inclusive.
+        most: of a number; inclusive.
     """
 
     name: str
@@ -40,6 +39,8 @@ class Option:
     metavar: str
     choices: tuple[str, ...]
     default: str
+    least: int
+    most: int
 
     @property
     def field(self) -> str:
@@ -54,16 +55,19 @@ def _option(
     kind: Kind = "text",
     metavar: str = "",
     choices: tuple[str, ...] = (),
+    least: int = 0,
+    most: int = 0,
 ) -> object:
-    return dataclasses.field(default=default, metadata={"help": about, "kind": kind, "metavar": metavar, "choices": choices})
+    said = {"help": about, "kind": kind, "metavar": metavar, "choices": choices, "least": least, "most": most}
+    return dataclasses.field(default=default, metadata=said)
 
 
 def _text(default: str, about: str, metavar: str = "", *, choices: tuple[str, ...] = ()) -> str:
     return cast("str", _option(default, about, metavar=metavar, choices=choices))
 
 
-def _number(default: int, about: str, metavar: str = "N") -> int:
-    return cast("int", _option(default, about, kind="number", metavar=metavar))
+def _number(default: int, about: str, metavar: str = "N", *, least: int = 1, most: int) -> int:
+    return cast("int", _option(default, about, kind="number", metavar=metavar, least=least, most=most))
 
 
 def _switch(about: str) -> bool:
@@ -72,21 +76,25 @@ def _switch(about: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What is to be deployed. A number of 0 and an empty text mean: as follows from the rest."""
+    """What is to be deployed. A default of 0 or an empty text means: as follows from the rest. Written down it is refused."""
 
     target: str = _text("gpu", "Accelerators that serve.", choices=("gpu", "neuron"))
     model: str = _text("", "The checkpoint.", "s3://BUCKET/PREFIX")
     weights: str = _text("", "Size of the weights, such as 65GB. Default: as the checkpoint's headers say.", "SIZE")
-    config: str = _text("", "The model's config.json, where --weights is given and the checkpoint is not read.", "FILE")
+    config: str = _text("", "The model's config.json, where --weights is given; in a file relative to it.", "FILE")
     instance: str = _text("", "EC2 instance type of the nodes.", "TYPE")
     store: str = _text("", "Where compile caches are shared.", "s3://BUCKET/PREFIX")
     name: str = _text("", "Name of all objects. Default: from the model.", "NAME")
     namespace: str = _text("default", "Namespace of all objects.", "NAME")
     image: str = _text("", f"The engine's image. Default: {GPU_IMAGE}, or for neuron {NEURON_IMAGE}.", "IMAGE")
     glowplug_image: str = _text("", "Image in which glowplug is installed. Default: python:3.11-slim-bullseye, and pip.", "IMAGE")
-    tp: int = _number(0, "Tensor parallelism. Default: the least that fits; for neuron all cores of the chips that it takes.")
-    max_model_len: int = _number(0, "Longest sequence, in tokens. Default: the model's, at most 8192; for neuron 2048.")
-    batch: int = _number(8, "Sequences that a replica holds at once; neuron is compiled for exactly so many.")
+    tp: int = _number(
+        0, "Tensor parallelism. Default: the least that fits; for neuron all cores of the chips that it takes.", most=1024
+    )
+    max_model_len: int = _number(
+        0, "Longest sequence, in tokens. Default: the model's, at most 8192; for neuron 2048.", most=100_000_000
+    )
+    batch: int = _number(8, "Sequences that a replica holds at once; neuron is compiled for exactly so many.", most=65536)
     engine_args: tuple[str, ...] = cast(
         "tuple[str, ...]",
         _option(
@@ -96,11 +104,11 @@ class Wish:
     env: tuple[str, ...] = cast(
         "tuple[str, ...]", _option((), "A variable for the engine, no secret; repeatable.", kind="map", metavar="NAME=VALUE")
     )
-    port: int = _number(8000, "Port of the server, its Service and its probes.", "PORT")
-    run_as_user: int = _number(1000, "User id of the containers; 0 is root.", "UID")
+    port: int = _number(8000, "Port of the server, its Service and its probes.", "PORT", most=65535)
+    run_as_user: int = _number(1000, "User id of the containers; 0 is root.", "UID", least=0, most=2**31 - 1)
     api_key_secret: str = _text("", "Secret with the key api-key, which requests must then present.", "NAME")
-    replicas: int = _number(1, "Least number of replicas.")
-    max_replicas: int = _number(0, "Largest number of replicas that autoscaling starts. Default: twice the replicas.")
+    replicas: int = _number(1, "Least number of replicas.", most=1000)
+    max_replicas: int = _number(0, "Largest number of replicas that autoscaling starts. Default: twice the replicas.", most=1000)
     rollout: str = _text(
         "in-place",
         "in-place: a new pod takes the devices of an old one. surge: spare devices, no gap.",
@@ -153,72 +161,27 @@ def options() -> tuple[Option, ...]:
             metavar=field.metadata["metavar"],
             choices=field.metadata["choices"],
             default="" if not field.default else str(field.default),
+            least=field.metadata["least"],
+            most=field.metadata["most"],
         )
         for field in dataclasses.fields(Wish)
     )
-
-
-_TYPES: Mapping[Kind, tuple[type, str]] = {
-    "text": (str, "a text"),
-    "number": (int, "a whole number"),
-    "switch": (bool, "true or false"),
-    "list": (list, "a list of texts"),
-    "map": (dict, "a mapping of names to texts"),
-}
-
-
-def make_wish(values: Mapping[str, object], *, source: str) -> dict[str, object]:
-    """Arguments of a ``Wish`` from a file's mapping.
-
-    Args:
-        values: option to value.
-        source: the file, for errors.
-
-    Raises:
-        UsageError: no such option, or a value of another type.
-    """
-    known = {option.name: option for option in options()}
-    made: dict[str, object] = {}
-    for name, value in values.items():
-        option = known.get(name) if isinstance(name, str) else None
-        if option is None:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it may have: {', '.join(known)}"
-            raise UsageError(f"{source}: {name!r} is no option", object=source, hint=hint)
-        made[option.field] = _checked(option, value, source)
-    return made
-
-
-def _checked(option: Option, value: object, source: str) -> object:
-    type_, said = _TYPES[option.kind]
-    good = isinstance(value, type_) and (type_ is bool or not isinstance(value, bool))
-    if good and isinstance(value, list):
-        good = all(isinstance(item, str) for item in value)
-    if good and isinstance(value, dict):
-        good = all(isinstance(key, str) and isinstance(item, str) for key, item in value.items())
-    if not good:
-        unit = " with its unit, as in 65GB" if option.metavar == "SIZE" else ""
-        hint = f"write {said}{unit}; numbers and yes/no that are meant as text need quotes"
-        raise UsageError(f"{source}: {option.name}: {value!r} is not {said}{unit}", object=source, hint=hint)
-    if isinstance(value, list):
-        return tuple(value)
-    if isinstance(value, dict):
-        return tuple(f"{key}={item}" for key, item in value.items())
-    return value
 
 
 def json_schema() -> dict[str, object]:
     """The schema of a file (``--file``), JSON Schema 2020-12."""
     properties: dict[str, object] = {}
     shapes: Mapping[Kind, dict[str, object]] = {
-        "text": {"type": "string"},
-        "number": {"type": "integer", "minimum": 0},
+        "text": {"type": "string", "minLength": 1},
+        "number": {"type": "integer"},
         "switch": {"type": "boolean"},
         "list": {"type": "array", "items": {"type": "string"}},
         "map": {"type": "object", "additionalProperties": {"type": "string"}},
     }
     for option in options():
         shape = {**shapes[option.kind], "description": option.help}
+        if option.kind == "number":
+            shape |= {"minimum": option.least, "maximum": option.most}
         if option.choices:
             shape["enum"] = list(option.choices)
         if option.default:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from typing import TYPE_CHECKING
@@ -14,14 +15,22 @@ if TYPE_CHECKING:
 
     from glowplug.deploy.make import File
 
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_NO_RIGHT = {errno.EACCES, errno.EPERM, errno.EROFS}
+_MANIFESTS = (".yaml", ".yml", ".json")
+"""What ``kubectl apply -f FOLDER`` and ``glowplug doctor FOLDER`` read."""
 
-def write(folder: Path, files: Sequence[File], *, force: bool) -> None:
+
+def write(folder: Path, files: Sequence[File], *, force: bool) -> list[str]:
     """Write them. Each appears under its name only when it is whole.
 
     Args:
         folder: made if it is missing.
         files: what is to lie in it.
         force: replace files that are there.
+
+    Returns:
+        Names of other files in the folder that count as manifests, such as those of an earlier run. They are left alone.
 
     Raises:
         UsageError: a file is there already, or the folder is a file.
@@ -47,9 +56,17 @@ def write(folder: Path, files: Sequence[File], *, force: bool) -> None:
             half, path = halves[0]
             half.replace(path)
             halves.pop(0)
+        ours = {file.path for file in files}
+        return sorted(name for name in os.listdir(folder) if name.endswith(_MANIFESTS) and name not in ours)
     except OSError as error:
         problem = error.strerror or str(error)
-        raise LocalError(f"--output: {folder}: {problem}", object=str(folder), hint="name a folder that you may write") from None
+        raise LocalError(f"--output: {folder}: {problem}", object=str(folder), hint=_hint(error)) from None
     finally:
         for half, _ in halves:
             half.unlink(missing_ok=True)
+
+
+def _hint(error: OSError) -> str:
+    if error.errno in _FULL:
+        return "the disk is full: free space there, or name a folder on another disk"
+    return "name a folder that you may write" if error.errno in _NO_RIGHT else "name another folder"
