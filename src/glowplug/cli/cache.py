@@ -183,7 +183,8 @@ def capture(
 
     Exit code 1 also if another publisher was quicker: its generation is then the newest.
     """
-    options = RunOptions(store=store, cache_dir=cache_dir, signing_key=signing_key, engine=engine, settle_s=1.0)
+    # Nobody writes there, for the lock on it is ours, so nothing has to settle.
+    options = RunOptions(store=store, cache_dir=cache_dir, signing_key=signing_key, engine=engine, settle_s=0.0)
     with progress_bar("packing") as progress:
         ended, path = capture_by_hand(options, command, os.environ, progress=progress)
     manifest, published = ended.manifest, ended.state in {"published", "joined"}

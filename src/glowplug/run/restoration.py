@@ -148,7 +148,8 @@ class Restoration:
             self._result = found  # whatever becomes of the lease: this start can go on with that
         lookout = self._lookout()
         wait = Deadline(self._start.options.wait_s, step="wait")
-        self._bound(Deadline(_LEASE_S, step="lease"), _LEASE_S)
+        lease_s = min(_LEASE_S, self._start.options.restore_deadline_s)
+        self._bound(Deadline(lease_s, step="lease"), lease_s)
         for _ in range(_LOOKS):
             try:
                 turn = lookout.turn(found.search.pointer, wait)
