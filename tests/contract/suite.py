@@ -58,6 +58,7 @@ class StoreContract:
     """Subclass as ``Test...`` and override ``make_store``."""
 
     rounds = 20
+    listed = 1105
     large_bytes = 70 * MIB + 12345
 
     def make_store(self, prefix: str) -> Store:
@@ -296,7 +297,7 @@ class StoreContract:
             list(store.list(prefix))
 
     def test_list_goes_on_past_a_page(self, store):
-        keys = [f"k/{n:05}" for n in range(1105)]
+        keys = [f"k/{n:05}" for n in range(self.listed)]
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda key: store.put(key, b"x"), keys))
         assert [info.key for info in store.list("k/")] == keys

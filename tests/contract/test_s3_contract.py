@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from glowplug.store import open_store
+from glowplug.store import open_store, s3_multipart
+from glowplug.units import MIB
 from testbed.seaweedfs import DOMAIN
 from tests.contract.suite import StoreContract
 
@@ -14,7 +15,14 @@ pytestmark = pytest.mark.s3
 
 
 class S3Contract(StoreContract):
-    rounds = 3  # SeaweedFS guards a conditional write by a lock with a TTL of 5 s, and a race sometimes waits for it
+    rounds = 2  # SeaweedFS guards a conditional write by a lock with a TTL of 5 s, and a race sometimes waits for it
+    large_bytes = 12 * MIB + 12345
+
+    @pytest.fixture(autouse=True)
+    def _parts(self, monkeypatch):
+        """The smallest that S3 allows, so that a large file need not be very large."""
+        monkeypatch.setattr(s3_multipart, "SINGLE_LIMIT_BYTES", 5 * MIB)
+        monkeypatch.setattr(s3_multipart, "PART_BYTES", 5 * MIB)
 
 
 class TestS3StorePathStyle(S3Contract):
@@ -27,6 +35,9 @@ class TestS3StorePathStyle(S3Contract):
 
 
 class TestS3StoreOverTls(S3Contract):
+    listed = 20  # pages are the same in every style
+    rounds = 1
+
     @pytest.fixture(autouse=True)
     def _server(self, seaweedfs_tls):
         self.bucket, self.env = seaweedfs_tls.bucket, seaweedfs_tls.env
@@ -38,6 +49,9 @@ class TestS3StoreOverTls(S3Contract):
 
 
 class TestS3StoreVirtualHostStyle(S3Contract):
+    listed = 20
+    rounds = 1
+
     @pytest.fixture(autouse=True)
     def _server(self, seaweedfs, monkeypatch):
         host = f"{seaweedfs.bucket}.{DOMAIN}"

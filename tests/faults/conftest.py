@@ -18,13 +18,14 @@ def launcher():
         yield launcher
 
 
-@pytest.fixture
-def folders(tmp_path):
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
     """Gives an empty store in a folder at each call."""
-    return lambda: Place(f"file://{tmp_path}/store-{next(_NUMBERS)}")
+    folder = tmp_path_factory.mktemp("stores")
+    return lambda: Place(f"file://{folder}/store-{next(_NUMBERS)}")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def buckets(seaweedfs):
     """Gives an empty prefix of the real S3 server at each call."""
     return lambda: Place(f"s3://{seaweedfs.bucket}/faults-{next(_NUMBERS)}", seaweedfs.env)

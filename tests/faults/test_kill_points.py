@@ -14,8 +14,21 @@ _POINTS = 3
 _IDS = [trial.name for trial in TRIALS]
 
 
-def kill_at_some(trial, folder, launcher, places):
-    test_range = Range(folder, launcher, places, own_key=trial.own_key)
+@pytest.fixture(scope="module")
+def ranges(tmp_path_factory, launcher):
+    """Gives the range for a kind of store. The states that trials begin from are made once for all trials there."""
+    made = {}
+
+    def range_for(trial, places):
+        key = (trial.own_key, places)
+        if key not in made:
+            made[key] = Range(tmp_path_factory.mktemp("range"), launcher, places, own_key=trial.own_key)
+        return made[key]
+
+    return range_for
+
+
+def kill_at_some(trial, test_range):
     steps = test_range.steps(trial)
     assert len(steps) > 20
     points = sample(len(steps), 2 if trial.words == ("cache", "capture") else _POINTS, seed=trial.name)
@@ -24,14 +37,14 @@ def kill_at_some(trial, folder, launcher, places):
 
 
 @pytest.mark.parametrize("trial", TRIALS, ids=_IDS)
-def test_a_kill_at_any_step_with_a_store_in_a_folder(trial, tmp_path, launcher, folders):
-    kill_at_some(trial, tmp_path, launcher, folders)
+def test_a_kill_at_any_step_with_a_store_in_a_folder(trial, ranges, folders):
+    kill_at_some(trial, ranges(trial, folders))
 
 
 @pytest.mark.s3
 @pytest.mark.parametrize("trial", TRIALS, ids=_IDS)
-def test_a_kill_at_any_step_with_a_store_in_a_bucket(trial, tmp_path, launcher, buckets):
-    kill_at_some(trial, tmp_path, launcher, buckets)
+def test_a_kill_at_any_step_with_a_store_in_a_bucket(trial, ranges, buckets):
+    kill_at_some(trial, ranges(trial, buckets))
 
 
 # --- the harness itself can fail

@@ -2,8 +2,8 @@
 
 Two kinds. ``COMPILER`` is any command that compiles through Inductor; ``VLLM`` stands in a folder that looks like a virtual
 environment with vLLM in it, says what vLLM says, writes where vLLM writes, and serves ``/health``. What they do is steered by
-variables that are no part of the envelope: ``DOES`` (words, see below), ``GRAPHS`` (how many), ``BYTES`` (of each),
-``COMPILE_S`` (seconds for each, in ``VLLM``), ``KEY`` (the hash that ``VLLM`` makes of its settings).
+variables that are no part of the envelope: ``DOES`` (words, see below), ``GRAPHS`` (how many), ``BYTES`` (of each); in ``VLLM``
+also ``COMPILE_S`` (seconds for each), ``COMPILES_UNTIL`` (a file appears), ``KEY`` (the hash that it makes of its settings).
 """
 
 from __future__ import annotations
@@ -112,6 +112,8 @@ for number in range(int(os.environ.get("GRAPHS", "2"))):
         rank.mkdir(parents=True, exist_ok=True)
         graph.write_bytes(os.urandom(int(os.environ.get("BYTES", "1000"))))
         time.sleep(float(os.environ.get("COMPILE_S", "0.01")))
+        while "COMPILES_UNTIL" in os.environ and not os.path.exists(os.environ["COMPILES_UNTIL"]):
+            time.sleep(0.01)
         say(f"Compiling a graph for compile range ({number}, 8192) takes 0.01 s")
 if "doomed" in does or ("poison" in does and loaded):
     say("AssertionError in the loaded graph, with HF_TOKEN=" + os.environ.get("HF_TOKEN", ""))

@@ -200,10 +200,10 @@ def test_an_engine_that_outlives_its_killed_wrapper_keeps_its_live_folder(glowpl
         start.wait_for("compiled 4", "out")
         start.signal(signal.SIGKILL)
         start.process.wait()
-        beside = glowplug.run(*compiler).report["cache"]["root"]
+        beside = glowplug.run(*compiler, options=["--wait", "0"]).report["cache"]["root"]
         assert beside.endswith("-2")
         start.end()  # which lets the engine end
-    eventually(lambda: f"{glowplug.run(*compiler).report['cache']['root']}-2" == beside)
+    eventually(lambda: f"{glowplug.run(*compiler, options=['--wait', '0']).report['cache']['root']}-2" == beside)
 
 
 # --- the user

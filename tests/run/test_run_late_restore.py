@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -28,31 +29,52 @@ from glowplug.store.memory import MemoryStore
 from glowplug.timeline.report import EngineInfo
 from glowplug.units import MIB
 from tests.cache import cache_samples as samples
-from tests.run.program import eventually
+from tests.run import stand_ins
+from tests.run.program import Program, eventually
 
-BYTES = 20_000_000
-SPEED = 15_000_000  # a second; two graphs take 2.7 s, and by the estimate half of that, so that the engine does not wait for them
+BYTES = 10_000_000
+QUICK = 15_000_000  # bytes a second: two graphs take 1.4 s, and by the estimate none, so that the engine does not wait for them
+SLOW = 1_000_000  # for what ends before the restore does
 STORE = ["--store", "s3://bucket/x", "--no-publish"]
 
 
-@pytest.fixture
-def published(glowplug, vllm):
-    """A generation of two graphs of 20 MB, on a node that knows nothing of it."""
-    with glowplug.begin(*vllm, env={"BYTES": str(BYTES)}) as start:
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """A generation of two graphs, and the command that it fits."""
+    program = Program(tmp_path_factory.mktemp("shop"))
+    words = stand_ins.vllm(program.folder).words
+    with program.begin(*words, env={"BYTES": str(BYTES)}) as start:
         start.wait_for("published generation")
         start.signal(signal.SIGTERM)
         start.end()
-    glowplug.forget()
-    glowplug.extra["GLOWPLUG_TRUSTED_KEYS"] = str(glowplug.keys / "trusted")
-    buckets = glowplug.folder / "buckets" / "bucket"
-    buckets.mkdir(parents=True)
-    (buckets / "x").symlink_to(glowplug.store)
-    return buckets.parent
+    program.extra["GLOWPLUG_TRUSTED_KEYS"] = str(program.keys / "trusted")
+    (program.folder / "buckets" / "bucket").mkdir(parents=True)
+    (program.folder / "buckets" / "bucket" / "x").symlink_to(program.store)
+    return program, words
 
 
 @pytest.fixture
-def slow(published, range_server):
-    return range_server(published, bandwidth=SPEED)
+def glowplug(shop):
+    """A node that knows nothing of it."""
+    for folder in shop[0].folder.glob("live*"):
+        shutil.rmtree(folder)
+    return shop[0]
+
+
+@pytest.fixture
+def vllm(shop):
+    return shop[1]
+
+
+@pytest.fixture
+def begin(glowplug, vllm, range_server):
+    """Begins a start whose store gives so many bytes a second."""
+
+    def work(speed, **env):
+        server = range_server(glowplug.folder / "buckets", bandwidth=speed)
+        return glowplug.begin(*vllm, options=STORE, env=server.env | env)
+
+    return work
 
 
 def phase(report, name):
@@ -66,15 +88,15 @@ def ended_after(start, text="ready in"):
     return start.end()
 
 
-def test_the_engine_is_spawned_while_the_restore_goes_on_and_hits(glowplug, vllm, slow):
-    with glowplug.begin(*vllm, options=STORE, env=slow.env) as start:
+def test_the_engine_is_spawned_while_the_restore_goes_on_and_hits(glowplug, begin):
+    with begin(QUICK) as start:
         start.wait_for("argv", "out")
         ended = ended_after(start)
     report = ended.report
     assert (report["outcome"], report["cache"]["files_new"], report["cache"]["files_read"]) == ("hit", 0, 2)
     assert not ended.said("cold start:")
     restored_s = phase(report, "restore")[1]
-    assert restored_s - phase(report, "spawn")[1] > 1
+    assert restored_s - phase(report, "spawn")[1] > 0.5
     assert report["wall_s"] >= restored_s
     assert [each["start_s"] for each in report["phases"]] == sorted(each["start_s"] for each in report["phases"])
     assert not glowplug.half_written()
@@ -163,9 +185,10 @@ def test_who_has_waited_in_vain_looks_on_no_longer_once_its_engine_compiles(wait
     assert samples.snapshot(spawned.live.path).keys() == {"inductor/own.so"}
 
 
-def test_an_engine_that_compiles_before_the_restore_is_done_is_left_alone(glowplug, vllm, slow):
-    with glowplug.begin(*vllm, options=STORE, env={**slow.env, "DOES": "eager", "COMPILE_S": "4"}) as start:
+def test_an_engine_that_compiles_before_the_restore_is_done_is_left_alone(glowplug, begin, tmp_path):
+    with begin(QUICK, DOES="eager", COMPILES_UNTIL=str(tmp_path / "go")) as start:
         start.wait_for("cold start: the engine began to compile before the restore was done")
+        (tmp_path / "go").touch()
         ended = ended_after(start)
     assert (ended.code, ended.report["outcome"], ended.report["cache"]["files"]) == (0, "miss", 0)
     graphs = list(glowplug.live.glob("*/vllm/torch_compile_cache/*/rank_0_0/backbone/*"))
@@ -173,8 +196,8 @@ def test_an_engine_that_compiles_before_the_restore_is_done_is_left_alone(glowpl
     assert not glowplug.half_written()
 
 
-def test_an_engine_that_is_ready_before_the_restore_is_done_calls_it_off(glowplug, vllm, slow):
-    with glowplug.begin(*vllm, options=STORE, env={**slow.env, "DOES": "eager"}) as start:
+def test_an_engine_that_is_ready_before_the_restore_is_done_calls_it_off(glowplug, begin):
+    with begin(SLOW, DOES="eager") as start:
         ended = ended_after(start)
     assert (ended.code, ended.report["outcome"]) == (0, "miss")
     assert "the engine was ready before it was done" in ended.report["reason"]
@@ -182,22 +205,23 @@ def test_an_engine_that_is_ready_before_the_restore_is_done_calls_it_off(glowplu
     eventually(lambda: not glowplug.half_written())
 
 
-def test_a_damaged_pack_is_refused_beside_the_engine_as_well_which_compiles(glowplug, vllm, published, range_server):
+def test_a_damaged_pack_is_refused_beside_the_engine_as_well_which_compiles(glowplug, begin):
     [pack] = glowplug.store.glob("v1/*/packs/*")
-    data = bytearray(pack.read_bytes())
-    data[len(data) // 2] ^= 1
-    pack.write_bytes(data)
-    server = range_server(published, bandwidth=SPEED)
-    with glowplug.begin(*vllm, options=STORE, env=server.env) as start:
-        start.wait_for("argv", "out")
-        ended = ended_after(start)
+    good = pack.read_bytes()
+    pack.write_bytes(good[: len(good) // 2] + bytes([good[len(good) // 2] ^ 1]) + good[len(good) // 2 + 1 :])
+    try:
+        with begin(QUICK) as start:
+            start.wait_for("argv", "out")
+            ended = ended_after(start)
+    finally:
+        pack.write_bytes(good)
     assert (ended.code, ended.report["outcome"]) == (0, "refused")
     assert ended.said("cold start:")
     assert not glowplug.half_written()
 
 
-def test_a_signal_beside_a_late_restore_reaches_the_engine_and_leaves_nothing_half_restored(glowplug, vllm, slow):
-    with glowplug.begin(*vllm, options=STORE, env=slow.env) as start:
+def test_a_signal_beside_a_late_restore_reaches_the_engine_and_leaves_nothing_half_restored(glowplug, begin):
+    with begin(SLOW) as start:
         eventually(lambda: list(glowplug.live.glob("*/.glowplug/staging-*")))
         eventually(lambda: os.listdir(f"/proc/{start.pid}/task/{start.pid}") and children(start.pid))
         begun = time.monotonic()

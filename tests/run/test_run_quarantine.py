@@ -11,10 +11,34 @@ from pathlib import Path
 
 import pytest
 
+from tests.run import stand_ins
 from tests.run.program import Program, eventually
 from tests.weights.weights_samples import write_checkpoint
 
 READER = ["--role", "reader"]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """The engine of all tests here, and the machine on which it was started for the first time, and published."""
+    program = Program(tmp_path_factory.mktemp("shop"))
+    words = stand_ins.vllm(program.folder).words
+    served(program, words, until="published generation")
+    return program, words
+
+
+@pytest.fixture
+def vllm(shop, tmp_path):
+    """The engine, with an address of its own, which is no part of the envelope."""
+    return (*shop[1][:-1], str(tmp_path / "s"))
+
+
+@pytest.fixture
+def bad(glowplug, shop):
+    """The generation that the fleet's first start has published, on a node of its own."""
+    for name in ("store", "home/.config"):
+        shutil.copytree(shop[0].folder / name, glowplug.folder / name)
+    return glowplug.latest()
 
 
 @pytest.fixture
@@ -39,13 +63,6 @@ def served(program, vllm, *, does="", options=(), until="generation", env=None, 
         return start.end()
 
 
-def warmed(glowplug, vllm):
-    """The first start of the fleet, on a node of its own; the generation that it published."""
-    served(glowplug, vllm, until="published generation")
-    glowplug.forget()
-    return glowplug.latest()
-
-
 def reports(glowplug):
     return [json.loads(path.read_bytes()) for path in sorted(glowplug.store.glob("v1/reports/*/*/*/*.json"))]
 
@@ -65,8 +82,7 @@ def events(ended):
 # --- a server
 
 
-def test_a_server_that_dies_of_a_restore_is_started_again_cold_and_serves(glowplug, vllm, node):
-    bad = warmed(glowplug, vllm)
+def test_a_server_that_dies_of_a_restore_is_started_again_cold_and_serves(glowplug, vllm, node, bad):
     here = node("a")
     secret = "hf_" + "s" * 34
     ended = served(here, vllm, does="poison", options=READER, until="reported", env={"HF_TOKEN": secret})
@@ -86,8 +102,7 @@ def test_a_server_that_dies_of_a_restore_is_started_again_cold_and_serves(glowpl
     assert "failed start" in {phase["name"] for phase in ended.report["phases"]}
 
 
-def test_the_node_does_not_crash_again_and_others_are_not_kept_from_it(glowplug, vllm, node):
-    bad = warmed(glowplug, vllm)
+def test_the_node_does_not_crash_again_and_others_are_not_kept_from_it(vllm, node, bad):
     here = node("a")
     served(here, vllm, does="poison", options=READER, until="reported")
     here.forget_live_files()
@@ -98,8 +113,7 @@ def test_the_node_does_not_crash_again_and_others_are_not_kept_from_it(glowplug,
     assert (other.report["outcome"], other.report["cache"]["generation"]) == ("hit", bad)
 
 
-def test_two_nodes_put_it_into_quarantine_and_the_fleet_heals(glowplug, vllm, node):
-    bad = warmed(glowplug, vllm)
+def test_two_nodes_put_it_into_quarantine_and_the_fleet_heals(glowplug, vllm, node, bad):
     served(node("a"), vllm, does="poison", options=READER, until="reported")
     second = served(node("b", report="others"), vllm, does="poison", until="published generation")
     assert quarantined(glowplug) == [bad]
@@ -111,8 +125,7 @@ def test_two_nodes_put_it_into_quarantine_and_the_fleet_heals(glowplug, vllm, no
     assert (third.report["outcome"], third.report["cache"]["generation"]) == ("hit", good)
 
 
-def test_one_writer_that_died_displaces_nothing_whatever_it_compiles_until_another_agrees(glowplug, vllm, node):
-    bad = warmed(glowplug, vllm)
+def test_one_writer_that_died_displaces_nothing_whatever_it_compiles_until_another_agrees(glowplug, vllm, node, bad):
     broken = node("a")
     ended = served(broken, vllm, does="poison", until="nothing was published")
     assert ended.said("by this node's word alone")
@@ -125,8 +138,7 @@ def test_one_writer_that_died_displaces_nothing_whatever_it_compiles_until_anoth
     assert (quarantined(glowplug), glowplug.latest() != bad) == ([bad], True)
 
 
-def test_readers_alone_leave_the_verdict_to_the_next_writer(glowplug, vllm, node):
-    bad = warmed(glowplug, vllm)
+def test_readers_alone_leave_the_verdict_to_the_next_writer(glowplug, vllm, node, bad):
     for name in "ab":
         served(node(name), vllm, does="poison", options=READER, until="reported")
     assert quarantined(glowplug) == []  # a reader may not
@@ -138,8 +150,8 @@ def test_readers_alone_leave_the_verdict_to_the_next_writer(glowplug, vllm, node
     assert served(node("e"), vllm, options=READER).report["outcome"] == "hit"
 
 
+@pytest.mark.usefixtures("bad")
 def test_an_error_of_the_users_own_dies_twice_and_proves_nothing(glowplug, vllm, node):
-    warmed(glowplug, vllm)
     here = node("a")
     ended = here.run(*vllm, env={"DOES": "doomed"})
     assert (ended.code, ended.report["exit_code"]) == (1, 1)
@@ -148,16 +160,16 @@ def test_an_error_of_the_users_own_dies_twice_and_proves_nothing(glowplug, vllm,
     assert (reports(glowplug), notes(here), quarantined(glowplug)) == ([], [], [])
 
 
-def test_what_dies_before_it_has_read_the_cache_is_not_started_again(glowplug, vllm, node):
-    warmed(glowplug, vllm)
+@pytest.mark.usefixtures("bad")
+def test_what_dies_before_it_has_read_the_cache_is_not_started_again(vllm, node):
     here = node("a")
     ended = here.run(*vllm, env={"DOES": "die"})
     assert (ended.code, events(ended), notes(here)) == (9, [], [])
     assert ended.err.count("No available memory") == 1
 
 
-def test_with_a_window_of_0_nothing_is_started_again(glowplug, vllm, node):
-    warmed(glowplug, vllm)
+@pytest.mark.usefixtures("bad")
+def test_with_a_window_of_0_nothing_is_started_again(vllm, node):
     here = node("a")
     ended = here.run(*vllm, options=["--poison-window", "0"], env={"DOES": "poison"})
     assert (ended.code, events(ended), notes(here)) == (1, [], [])
@@ -169,8 +181,7 @@ def test_a_cold_start_that_dies_is_not_started_again(glowplug, vllm):
     assert ended.err.count("AssertionError") == 1
 
 
-def test_signals_reach_the_second_attempt_and_its_exit_code_counts(glowplug, vllm, node):
-    bad = warmed(glowplug, vllm)
+def test_signals_reach_the_second_attempt_and_its_exit_code_counts(glowplug, vllm, node, bad):
     here = node("a")
     with here.begin(*vllm, env={"DOES": "poison slow"}) as start:
         start.wait_for("compiles slowly")
@@ -181,8 +192,7 @@ def test_signals_reach_the_second_attempt_and_its_exit_code_counts(glowplug, vll
     assert (notes(here), reports(glowplug)) == ([bad], [])  # this node will not do it again; nothing is proven to others
 
 
-def test_a_death_soon_after_ready_counts_and_a_later_one_does_not(glowplug, vllm, node):
-    bad = warmed(glowplug, vllm)
+def test_a_death_soon_after_ready_counts_and_a_later_one_does_not(glowplug, vllm, node, bad):
     for window, again in (("1ms", False), ("60s", True)):
         with node(window).begin(*vllm, options=[*READER, "--poison-window", window], env={"DOES": "late"}) as start:
             start.wait_for("ready in")
@@ -195,8 +205,8 @@ def test_a_death_soon_after_ready_counts_and_a_later_one_does_not(glowplug, vllm
     assert [evidence["generation"] for evidence in reports(glowplug)] == [bad]
 
 
-def test_an_engine_that_somebody_else_has_told_to_end_is_left_ended(glowplug, vllm, node):
-    warmed(glowplug, vllm)
+@pytest.mark.usefixtures("bad")
+def test_an_engine_that_somebody_else_has_told_to_end_is_left_ended(vllm, node):
     here = node("a")
     with here.begin(*vllm, options=READER) as start:
         start.wait_for("ready in")
@@ -221,8 +231,8 @@ def test_the_second_attempt_has_weights_of_its_own(glowplug, vllm, node, range_s
     assert ended.report["weights"]["error"] == ""
 
 
-def test_what_the_first_attempt_has_left_running_is_ended(glowplug, vllm, node):
-    warmed(glowplug, vllm)
+@pytest.mark.usefixtures("bad")
+def test_what_the_first_attempt_has_left_running_is_ended(vllm, node):
     with node("a").begin(*vllm, options=READER, env={"DOES": "poison"}) as start:
         start.wait_for("reported")
         assert len(_engines(vllm)) == 1  # the second server, and not the child that the first has forked
@@ -231,22 +241,21 @@ def test_what_the_first_attempt_has_left_running_is_ended(glowplug, vllm, node):
 
 
 def _engines(vllm):
-    """Processes of the stand-in."""
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _runs(path, vllm[0])]
+    """Processes of the stand-in that have this address."""
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _runs(path, vllm[-1])]
 
 
-def _runs(process, script):
+def _runs(process, address):
     try:
         return (
-            script.encode() in (process / "cmdline").read_bytes().split(b"\0")
+            address.encode() in (process / "cmdline").read_bytes().split(b"\0")
             and b"glowplug\0" not in (process / "cmdline").read_bytes()
         )
     except OSError:
         return False
 
 
-def test_what_the_engine_can_not_load_is_said_and_not_used_again_without_a_restart(glowplug, vllm, node):
-    bad = warmed(glowplug, vllm)
+def test_what_the_engine_can_not_load_is_said_and_not_used_again_without_a_restart(glowplug, vllm, node, bad):
     here = node("a")
     ended = served(here, vllm, does="broken", options=READER, until="reported")
     assert (ended.report["outcome"], events(ended)) == ("unused", ["evidence"])
@@ -275,8 +284,7 @@ def test_a_death_of_files_that_an_earlier_start_left_is_restarted_and_blames_no_
     assert (reports(glowplug), notes(glowplug)) == ([], [])
 
 
-def test_a_store_that_takes_no_reports_keeps_no_server_from_serving(glowplug, vllm, node):
-    bad = warmed(glowplug, vllm)
+def test_a_store_that_takes_no_reports_keeps_no_server_from_serving(glowplug, vllm, node, bad):
     here = node("a")
     (glowplug.store / "v1" / "reports").write_text("a file where a folder should be")
     ended = served(here, vllm, does="poison", options=READER, until="could not be reported")
@@ -294,8 +302,7 @@ def damage(glowplug):
     pack.write_bytes(data)
 
 
-def test_a_reader_reports_a_damaged_pack_and_a_writer_looks_for_itself(glowplug, vllm, node):
-    bad = warmed(glowplug, vllm)
+def test_a_reader_reports_a_damaged_pack_and_a_writer_looks_for_itself(glowplug, vllm, node, bad):
     damage(glowplug)
     reader = served(node("a"), vllm, options=READER, until="reported")
     assert (reader.report["outcome"], events(reader)) == ("refused", ["evidence"])

@@ -88,12 +88,14 @@ def test_a_parent_that_ignores_ended_children_does_not_make_the_wrapper_wait_for
 
 def test_a_store_that_hangs_holds_a_command_up_no_longer_than_the_publish_deadline(glowplug, compiler):
     with Stub(no_answer_to_writes) as stub:
-        ended = glowplug.run(*compiler, options=[*STORE, "--publish-deadline", "1s"], env=stub.env, timeout=20)
+        options = [*STORE, "--restore-deadline", "1s", "--publish-deadline", "1s"]  # the lease is waited for as long as a restore
+        ended = glowplug.run(*compiler, options=options, env=stub.env, timeout=20)
     assert (ended.code, ended.report["publish"]["state"]) == (0, "cancelled")
 
 
 def test_a_store_that_hangs_does_not_hold_up_the_end_of_a_server(glowplug, vllm):
-    with Stub(no_answer_to_writes) as stub, glowplug.begin(*vllm, options=STORE, env=stub.env) as start:
+    options = [*STORE, "--restore-deadline", "1s"]
+    with Stub(no_answer_to_writes) as stub, glowplug.begin(*vllm, options=options, env=stub.env) as start:
         start.wait_for("ready in")  # the lease has been asked for in vain by then
         writes = len(written(stub))
         eventually(lambda: len(written(stub)) > writes)
@@ -195,7 +197,7 @@ count = 0
 def caught(number, frame):
     global count
     count += 1
-    print("interrupt", flush=True)
+    os.write(1, b"interrupt\\n")  # print is not to be interrupted by itself
 signal.signal(signal.SIGINT, caught)
 print("leads its group:", os.getpgrp() == os.getpid(), flush=True)
 print("waits", flush=True)

@@ -217,7 +217,7 @@ def test_a_checkpoint_that_cannot_be_opened_is_left_to_the_engine_in_one_line(gl
 
 
 def test_a_store_that_is_slow_to_answer_is_not_waited_for(glowplug, engine, served):
-    served.behaviour.latency_s = 5.0
+    served.behaviour.latency_s = 2.0
     ended = concluded(glowplug, engine, options=["--weights-deadline", "300ms"], env=served.env)
     left_alone(ended, engine)
     [line] = ended.said("weights are left to the engine:")
@@ -267,7 +267,7 @@ def test_a_signal_in_the_middle_of_the_fetch_ends_everything_promptly(glowplug, 
 
 
 def test_a_signal_before_the_headers_are_there_starts_no_engine(glowplug, engine, served):
-    served.behaviour.latency_s = 10.0
+    served.behaviour.latency_s = 3.0
     with glowplug.begin(*engine, env=served.env) as start:
         eventually(lambda: served.stats().requests)
         start.signal(signal.SIGTERM)
