@@ -35,6 +35,7 @@ from glowplug.cache.secrets import SecretScan
 from glowplug.cache.trust import KeySigner
 from glowplug.cache.verify import verify_shelf
 from glowplug.store import open_store
+from tests.run.program import BYTECODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -64,7 +65,8 @@ class Launcher:
     """``launcher.py --fork``, and the way to ask it. A context manager."""
 
     def __enter__(self) -> Self:
-        environment = os.environ | {"PYTHONPATH": str(Path(glowplug.__file__).parents[1])}
+        environment = os.environ | BYTECODE | {"PYTHONPATH": str(Path(glowplug.__file__).parents[1])}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._folder = Path(tempfile.mkdtemp(prefix="glowplug-faults-"))
         os.mkfifo(self._folder / "alive")
         self._process = subprocess.Popen(
