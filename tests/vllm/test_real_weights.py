@@ -198,7 +198,8 @@ def test_a_wrapper_that_is_killed_mid_load_ends_the_engine_with_its_reason(serve
     logging.write_text(
         json.dumps({"version": 1, "handlers": handlers, "loggers": {"vllm": {"handlers": ["file"], "level": "INFO"}}})
     )
-    extra = {**slow.env, "VLLM_LOGGING_CONFIG_PATH": str(logging)}
+    # However slowly the engine imports, the load goes on until then.
+    extra = {**slow.env, "VLLM_LOGGING_CONFIG_PATH": str(logging), "GLOWPLUG_WEIGHTS_LOW_SPEED_LIMIT": "0"}
     with serve("killed", "s3://bucket/tiny", extra=extra) as server:
         # Killed before a rank holds the buffer, the loader would stream by itself, and rightly so.
         server._wait(lambda: any(maps_the_buffer(rank) for rank in descendants(server.process.pid)), "attached", 300)
