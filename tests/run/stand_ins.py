@@ -118,7 +118,7 @@ for number in range(int(os.environ.get("GRAPHS", "2"))):
 if "doomed" in does or ("poison" in does and loaded):
     say("AssertionError in the loaded graph, with HF_TOKEN=" + os.environ.get("HF_TOKEN", ""))
     if not os.fork():
-        time.sleep(600)
+        time.sleep(60)
     os._exit(1)
 if "slow" in does and not loaded:
     say("compiles slowly")

@@ -16,7 +16,7 @@ def node(glowplug):
 
 
 def packs(node):
-    return {path.name for path in (node / "packs").iterdir()} if node.exists() else set()
+    return {path.name for path in (node / "packs").iterdir()} if (node / "packs").exists() else set()
 
 
 def test_the_first_hit_fills_it_and_the_next_one_reads_it(glowplug, compiler, node):
