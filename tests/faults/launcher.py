@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import http.client
+import importlib
 import itertools
 import json
 import os
@@ -130,6 +131,8 @@ def _run(kill_at: int, steps_file: str, shift_s: float, words: list[str]) -> Non
 
 def _serve() -> None:
     """Fork for every line, so that what Python costs to start is paid once. The parent runs nothing and has one thread."""
+    for name in ("cryptography.hazmat.primitives.asymmetric.ed25519", "securesystemslib.dsse", "zstandard"):
+        importlib.import_module(name)
     import glowplug.cache.capture
     import glowplug.cli.cache
     import glowplug.cli.main

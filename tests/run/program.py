@@ -1,4 +1,4 @@
-"""The program under test as its users start it: ``python -m glowplug`` in a process of its own, with a home of its own."""
+"""``python -m glowplug`` as its users start it, in a process of its own (``forked``) and with a home of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import glowplug
+from tests.run import forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 GLOWPLUG = (sys.executable, "-m", "glowplug")
 SOURCE = Path(glowplug.__file__).parents[1]
 TIMEOUT_S = 60.0
+_PLAIN = {"input", "timeout", "stdin", "stdout", "stderr", "cwd"}
 NO_AWS = {
     "AWS_CONFIG_FILE": "/nonexistent",
     "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
@@ -67,11 +69,9 @@ class Ended:
 class Running:
     """A program that runs. Its output can be waited for."""
 
-    def __init__(self, words: Sequence[str], env: Mapping[str, str], report: Path, **popen) -> None:
+    def __init__(self, process: subprocess.Popen, report: Path) -> None:
         self._report = report
-        self.process = subprocess.Popen(
-            words, env=env, **({"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | popen)
-        )
+        self.process = process
         self._news = threading.Condition()
         self._text = {"out": b"", "err": b""}
         self._ended: set[str] = set()
@@ -183,12 +183,12 @@ class Program:
     def __call__(self, *words: str, env: Mapping[str, str | None] | None = None, prefix: Sequence[str] = (), **options) -> Ended:
         """Call any command and wait for its end."""
         given = {"stdin": subprocess.DEVNULL} if "input" not in options else {}
-        done = subprocess.run(
-            [*prefix, *GLOWPLUG, *words],
-            env=self._with(env),
-            check=False,
-            **({"timeout": TIMEOUT_S, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | given | options),
-        )
+        how = {"timeout": TIMEOUT_S, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | given | options
+        variables = self._with(env)
+        if self._can_be_forked(variables, prefix, options):
+            done = forked.run(words, env=variables, **how)
+        else:
+            done = subprocess.run([*prefix, *GLOWPLUG, *words], env=variables, check=False, **how)
         return Ended(done.returncode, done.stdout or b"", (done.stderr or b"").decode(), read_report(self.report))
 
     def run(self, *command: str, options: Sequence[str] = (), **rest) -> Ended:
@@ -206,8 +206,18 @@ class Program:
     ) -> Running:
         """As ``run``, but without waiting for the end."""
         self.report.unlink(missing_ok=True)
-        words = [*prefix, *GLOWPLUG, *self.run_words(command, options)]
-        return Running(words, self._with(env), self.report, **popen)
+        words, variables = self.run_words(command, options), self._with(env)
+        given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | popen
+        if self._can_be_forked(variables, prefix, popen):
+            return Running(forked.Forked(words, env=variables, **given), self.report)
+        return Running(subprocess.Popen([*prefix, *GLOWPLUG, *words], env=variables, **given), self.report)
+
+    @staticmethod
+    def _can_be_forked(env: Mapping[str, str], prefix: Sequence[str], options: Mapping[str, object]) -> bool:
+        """Whether nothing is asked for that only a Python of its own can have."""
+        special = {name: value for name, value in env.items() if name.startswith(("PYTHON", "LC_", "LANG"))}
+        usual = {"LC_ALL": "C.UTF-8", "PYTHONPATH": str(SOURCE), **BYTECODE}
+        return not prefix and special == usual and options.keys() <= _PLAIN
 
     def _with(self, env: Mapping[str, str | None] | None) -> dict[str, str]:
         """The environment with some variables set, and those that are None unset."""

@@ -51,7 +51,8 @@ sys.exit(3 if "fail" in does else 0)
 #       die       exits 9 before it is ready
 #       deaf      needs a second SIGTERM to end
 #       hide      listens where nobody looks
-#       poison    exits 1 before it is ready if it has loaded anything from its cache, and leaves a child that holds its output
+#       poison    exits 1 before it is ready if it has loaded anything from its cache
+#       orphan    and leaves a child that holds its output
 #       doomed    exits 1 in the same place, whatever it has loaded
 #       broken    says that it can't load what is in its cache, and compiles
 #       late      exits 1 on SIGUSR1, when it is ready, if it has loaded anything
@@ -117,7 +118,7 @@ for number in range(int(os.environ.get("GRAPHS", "2"))):
         say(f"Compiling a graph for compile range ({number}, 8192) takes 0.01 s")
 if "doomed" in does or ("poison" in does and loaded):
     say("AssertionError in the loaded graph, with HF_TOKEN=" + os.environ.get("HF_TOKEN", ""))
-    if not os.fork():
+    if "orphan" in does and not os.fork():
         time.sleep(60)
     os._exit(1)
 if "slow" in does and not loaded:

@@ -233,7 +233,7 @@ def test_the_second_attempt_has_weights_of_its_own(glowplug, vllm, node, range_s
 
 @pytest.mark.usefixtures("bad")
 def test_what_the_first_attempt_has_left_running_is_ended(vllm, node):
-    with node("a").begin(*vllm, options=READER, env={"DOES": "poison"}) as start:
+    with node("a").begin(*vllm, options=READER, env={"DOES": "poison orphan"}) as start:
         start.wait_for("reported")
         assert len(_engines(vllm)) == 1  # the second server, and not the child that the first has forked
         start.signal(signal.SIGTERM)

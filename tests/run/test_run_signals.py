@@ -72,7 +72,7 @@ def test_a_signal_during_a_slow_restore_ends_the_wrapper_and_starts_no_engine(gl
 
 def test_a_hang_up_that_the_wrapper_was_told_to_ignore_does_not_end_a_slow_restore(glowplug, tmp_path):
     with Stub(Script(then="stall")) as stub:
-        options = [*STORE, "--restore-deadline", "3s"]
+        options = [*STORE, "--restore-deadline", "1s"]
         words = ["sh", "-c", f"touch {tmp_path}/started"]
         with glowplug.begin(*words, options=options, env=stub.env, prefix=["nohup"]) as start:
             eventually(lambda: stub.seen)
