@@ -26,7 +26,8 @@ _MOST_BYTES = 200_000
 _STATUS = struct.Struct("i")
 _LOADED = (
     "botocore.session", "cryptography.hazmat.primitives.asymmetric.ed25519", "glowplug.cli.cache", "glowplug.cli.main",
-    "glowplug.cli.run", "glowplug.run.publishing", "glowplug.run.supervisor", "glowplug.store.s3", "securesystemslib.dsse", "zstandard",
+    "glowplug.cli.run", "glowplug.run.publishing", "glowplug.run.supervisor", "glowplug.store.s3", "securesystemslib.dsse",
+    "zstandard",
 )  # fmt: skip
 
 

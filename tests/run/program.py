@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import glowplug
+from testbed.vllm_env import dev_cache
 from tests.run import forked
 
 if TYPE_CHECKING:
@@ -32,19 +31,9 @@ NO_AWS = {
 }
 
 
-def _bytecode_folder() -> str:
-    """Where the bytecode of the many Pythons that a test run starts lies; gone at its end.
-
-    To compile our modules anew in each would take half of its time. No variable of the test run's own process, for a real engine
-    that inherited it would no longer find what lies in its environment.
-    """
-    folder, owner = tempfile.mkdtemp(prefix="glowplug-bytecode-"), os.getpid()
-    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
-    return folder
-
-
-BYTECODE = {"PYTHONPYCACHEPREFIX": _bytecode_folder()}
-"""For the environment of every Python that runs our modules; without ``PYTHONDONTWRITEBYTECODE``."""
+BYTECODE = {"PYTHONPYCACHEPREFIX": str(dev_cache() / "bytecode")}
+"""For the environment of every Python that runs our modules, without ``PYTHONDONTWRITEBYTECODE``: to compile them anew in each of
+hundreds takes half of its time. Never for a real engine, which would no longer find the bytecode that lies in its environment."""
 
 
 @dataclass(frozen=True)
